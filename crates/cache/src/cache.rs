@@ -1,36 +1,41 @@
-//! Set-associative cache.
+//! Simulated set-associative cache.
 //!
-//! Input: keys of lines, and the owner of each fill. Output: hits, victims, and per owner the lines it holds, misses, loses and
-//! evicts.
-//! A cache does not know its neighbours. The caller looks a line up with [`Cache::touch`]; after a miss it inserts the line with
-//! [`Cache::fill`].
+//! Input: keys of lines, and the owner of each fill. Output: hits, victims, and per owner the number of lines it holds, misses,
+//! loses and evicts. A cache has no link to other caches. The caller looks a line up with [`Cache::touch`]; after a miss it
+//! inserts the line with [`Cache::fill`].
 //!
 //! Replacement policies: LRU; tree-PLRU; static re-reference interval prediction with two bits and promotion to zero on a hit
 //! (Jaleel et al., ISCA 2010, section 4); random. Way masks limit where an owner fills, not where it hits, as Intel CAT does.
 
-/// Bits of the line number in a key.
+/// Number of bits of the line number in a key.
 pub const LINE_BITS: u32 = 44;
+/// Mask of the line number in a key.
 const LINE_MASK: u64 = (1 << LINE_BITS) - 1;
 /// Number of owners that a key can distinguish.
 pub const OWNERS: usize = 1 << 12;
-/// Highest associativity: one way per bit of a way mask.
+/// Limit on the associativity, because a way mask has one bit per way.
 pub const MOST_WAYS: u32 = 64;
-/// Low bits of a stored word: two flags and six bits for the way.
+/// Number of low bits in a stored word that are not part of the key: two flags and six bits for the way.
 const WORD_BITS: u32 = 8;
+/// Position of the way in a stored word.
 const WAY_SHIFT: u32 = 2;
+/// Flag of a dirty line.
 const DIRTY: u64 = 1;
+/// Flag of a line that a prefetcher brought and that has not been used.
 const PREFETCHED: u64 = 2;
+/// Stored word of an empty way, without the number of the way.
 const EMPTY: u64 = !0 << WORD_BITS;
-/// Value of a two-bit re-reference prediction that means the distant future.
+/// Two-bit re-reference prediction of a use in the distant future.
 const DISTANT: u64 = 3;
+/// Two-bit re-reference prediction of a line that was just filled.
 const LONG: u64 = 2;
 
-/// Line of one address space: line number in the low 44 bits, owner above.
+/// Key of a cache line in the address space of its owner: the line number in the low 44 bits, the owner above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(u64);
 
 impl Key {
-    /// Returns the key of the line with this number (address / 64) of `owner`. Bits beyond a 50-bit address space are cut off.
+    /// Returns the key of the line with number `line` (address / 64) of `owner`. Bits beyond a 50-bit address space are dropped.
     #[must_use]
     pub const fn new(owner: u16, line: u64) -> Self {
         Self((owner as u64 & (OWNERS as u64 - 1)) << LINE_BITS | line & LINE_MASK)
@@ -46,7 +51,7 @@ impl Key {
         self.0 & LINE_MASK
     }
 
-    /// Returns the key `lines` lines further on, of the same owner.
+    /// Returns the key of the same owner's line that is `lines` lines further.
     #[must_use]
     pub const fn offset(self, lines: i64) -> Self {
         Self(self.0 & !LINE_MASK | self.0.wrapping_add_signed(lines) & LINE_MASK)
@@ -71,7 +76,7 @@ impl Replacement {
     ];
 }
 
-/// Size and shape of a cache.
+/// Number of sets and ways of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     pub sets: u32,
@@ -103,30 +108,30 @@ pub enum CacheError {
     Geometry { sets: u32, ways: u32, most: u32 },
 }
 
-/// Line evicted by a fill.
+/// Line that a fill evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Victim {
     pub key: Key,
     pub dirty: bool,
 }
 
-/// Counts of one owner's accesses and evictions.
+/// Counts of one owner's hits, misses, lines and evictions in a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub hits: u64,
     pub misses: u64,
-    /// Lines that the owner holds.
+    /// Number of lines that the owner currently holds.
     pub lines: u64,
-    /// First hits on lines that a prefetcher brought.
+    /// Number of first hits on lines that a prefetcher brought.
     pub prefetch_hits: u64,
 }
 
-/// Result of [`Cache::touch`].
+/// Result of looking a line up with [`Cache::touch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     Miss,
     Hit,
-    /// Hit on a clean line that the access writes: copies in other caches become invalid.
+    /// The access writes to a clean line that is present. Copies in other caches become invalid.
     Upgrade,
 }
 
@@ -134,19 +139,21 @@ pub enum Found {
 pub struct Cache {
     geometry: Geometry,
     replacement: Replacement,
-    /// Mask of the set's bits if the number of sets is a power of two.
+    /// Mask for the set's index if the number of sets is a power of two; otherwise `None`.
     mask: Option<u64>,
-    /// True if pages lie at random physical addresses, as those of several address spaces do.
+    /// True if pages are at random physical addresses, as those of several address spaces are.
     scattered: bool,
-    /// Stored words by set: in MRU order under LRU, by way otherwise.
+    /// Stored words by set: in MRU order under LRU, by way under other policies.
     words: Vec<u64>,
-    /// Replacement state by set: the tree, or two bits per way in two words.
+    /// Replacement state by set: the bits of the tree, or two bits per way.
     state: Vec<u128>,
+    /// State of the random number generator.
     random: u64,
-    /// Way masks by owner; without an entry, all ways.
+    /// Way mask of each owner; owners beyond the end may use all ways.
     masks: Vec<u64>,
+    /// Counts of each owner.
     tallies: Vec<Tally>,
-    /// Evictions by victim, then by the owner that evicted it; counted if owners share the cache.
+    /// Number of evictions by victim, then by the owner that evicted it; counted only if owners share the cache.
     evictions: Vec<Vec<u64>>,
 }
 
@@ -154,7 +161,7 @@ impl Cache {
     /// Creates an empty cache.
     ///
     /// # Errors
-    /// Fails without sets, without ways, or with more than 64 ways.
+    /// Fails if the cache has no sets, no ways, or more than 64 ways.
     pub fn new(geometry: Geometry, replacement: Replacement) -> Result<Self, CacheError> {
         let Geometry { sets, ways } = geometry;
         if sets == 0 || ways == 0 || ways > MOST_WAYS {
@@ -187,7 +194,7 @@ impl Cache {
         })
     }
 
-    /// Indexes sets by randomly placed pages instead of by virtual addresses.
+    /// Returns the cache with sets indexed by randomly placed pages instead of virtual addresses.
     #[must_use]
     pub fn scattered(mut self) -> Self {
         self.scattered = true;
@@ -199,7 +206,8 @@ impl Cache {
         self.geometry
     }
 
-    /// Restricts an owner's fills to these ways. Ways that the cache lacks are ignored; an empty mask means all ways.
+    /// Restricts the fills of an owner to the ways in `mask`. Ways that the cache does not have are ignored; an empty mask means
+    /// all ways.
     pub fn set_mask(&mut self, owner: u16, mask: u64) {
         let all = self.all_ways();
         let owner = usize::from(owner);
@@ -213,13 +221,13 @@ impl Cache {
         !0 >> (MOST_WAYS - self.geometry.ways)
     }
 
-    /// Returns an owner's counts so far.
+    /// Returns the counts of an owner so far.
     #[must_use]
     pub fn tally(&self, owner: usize) -> Tally {
         self.tallies.get(owner).copied().unwrap_or_default()
     }
 
-    /// Returns the number of `victim`'s lines that fills of `by` evicted, including its own.
+    /// Returns the number of `victim`'s lines that fills by the owner `by` evicted; both may be the same owner.
     #[must_use]
     pub fn evictions(&self, victim: usize, by: usize) -> u64 {
         self.evictions
@@ -232,7 +240,7 @@ impl Cache {
     #[inline]
     fn set(&self, key: Key) -> usize {
         let line = if self.scattered {
-            // The high bits of a product depend on every bit of the page number, so they give the page's place.
+            // The high bits of this product depend on every bit of the page number, so they are used as the physical page.
             let page = (key.0 >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24;
             page << 6 | key.0 & 63
         } else {
@@ -258,7 +266,7 @@ impl Cache {
         &mut self.tallies[owner]
     }
 
-    /// Looks a line up and counts the access. A write makes the line dirty.
+    /// Looks a line up, and counts the access as a hit or miss of the line's owner. A write makes the line dirty.
     #[inline]
     pub fn touch(&mut self, key: Key, write: bool) -> Found {
         let found = self.find(key, write);
@@ -295,7 +303,7 @@ impl Cache {
         if upgrade { Found::Upgrade } else { Found::Hit }
     }
 
-    /// Records a use of the line in a way.
+    /// Updates the replacement state of a set for a use of the line in a way.
     fn promote(&mut self, set: usize, way: usize) {
         match self.replacement {
             Replacement::Lru | Replacement::Random => {}
@@ -320,7 +328,7 @@ impl Cache {
         *state = *state & !(3 << (2 * way)) | u128::from(interval) << (2 * way);
     }
 
-    /// Inserts an absent line. Returns the victim, if any.
+    /// Inserts a line that is absent. Returns the line that it evicts; `None` if there was an empty way.
     pub fn fill(&mut self, key: Key, dirty: bool, prefetched: bool) -> Option<Victim> {
         let owner = key.owner();
         let set = self.set(key);
@@ -348,7 +356,7 @@ impl Cache {
         self.victim(old, Some(owner))
     }
 
-    /// Counts the eviction of the line in a word.
+    /// Counts the eviction of the line in a stored word, and returns the line. `None` for an empty way.
     fn victim(&mut self, word: u64, by: Option<usize>) -> Option<Victim> {
         if word >= EMPTY {
             return None;
@@ -370,7 +378,7 @@ impl Cache {
         Some(Victim { key, dirty })
     }
 
-    /// Returns the position in a set's row that is filled next.
+    /// Returns the index in a set's row at which the next line is filled.
     fn place(&mut self, set: usize, allowed: u64) -> usize {
         let range = self.row(set);
         let row = &self.words[range];
@@ -391,7 +399,7 @@ impl Cache {
         }
     }
 
-    /// Follows the bits of the tree, except into a half without an allowed way.
+    /// Returns the way to which the bits of the tree lead. A half without an allowed way is never entered.
     fn by_tree(&self, set: usize, allowed: u64) -> usize {
         let tree = self.state[set];
         let (mut node, mut first) = (1_usize, 0_usize);
@@ -411,13 +419,13 @@ impl Cache {
         first
     }
 
-    /// Returns the first way predicted to be used in the distant future. Until one exists, all predictions age.
+    /// Returns the first allowed way with a predicted use in the distant future. All predictions age until there is one.
     fn by_prediction(&mut self, set: usize, allowed: u64) -> usize {
         let ways = self.geometry.ways as usize;
         let state = self.state[set];
         let predicted = |way: usize| (state >> (2 * way)) as u64 & 3;
         let candidates = (0..ways).filter(|way| allowed >> way & 1 != 0);
-        // Finds the first way with the largest value.
+        // Finds the first way with the largest prediction.
         let (way, most) = candidates.map(|way| (way, predicted(way))).fold(
             (0, None),
             |(at, most), (way, value)| match most {
@@ -445,7 +453,7 @@ impl Cache {
         rest.trailing_zeros() as usize
     }
 
-    /// True if the line is present. The lookup is not counted and does not change the recency.
+    /// True if the line is present. The look-up is not counted and does not change the replacement state.
     #[must_use]
     pub fn contains(&self, key: Key) -> bool {
         let row = &self.words[self.row(self.set(key))];
@@ -458,18 +466,18 @@ impl Cache {
         row.find(|word| **word >> WORD_BITS == key.0)
     }
 
-    /// Makes a line dirty without changing the recency. Returns true if it was present.
+    /// Makes a line dirty without changing the replacement state. Returns true if the line was present.
     pub fn mark_dirty(&mut self, key: Key) -> bool {
         self.word_mut(key).map(|word| *word |= DIRTY).is_some()
     }
 
-    /// Makes a line clean without changing the recency. Returns true if it was dirty.
+    /// Makes a line clean without changing the replacement state. Returns true if the line was dirty.
     pub fn clean(&mut self, key: Key) -> bool {
         let word = self.word_mut(key).filter(|word| **word & DIRTY != 0);
         word.map(|word| *word &= !DIRTY).is_some()
     }
 
-    /// Removes a line, if present.
+    /// Removes a line and returns it; `None` if it was absent.
     pub fn remove(&mut self, key: Key) -> Option<Victim> {
         let wanted = key.0 << WORD_BITS;
         let set = self.set(key);
@@ -488,7 +496,7 @@ impl Cache {
         self.victim(word, None)
     }
 
-    /// Empties the cache; the counts remain.
+    /// Removes all lines; the counts are kept.
     pub fn clear(&mut self) {
         for at in 0..self.words.len() {
             let old = self.words[at];

@@ -1,7 +1,7 @@
-//! Miss curves of access streams.
+//! Miss curves of streams of memory accesses.
 //!
-//! Input: lines in order, with the blocks of several threads interleaved. Output: misses of fully associative caches of any size
-//! ([`Stack`]) and of set-associative caches ([`Forest`]), for data or for code.
+//! Input: lines in order of access, with the blocks of several threads interleaved. Output: misses of fully associative caches
+//! of any size ([`Stack`]) and of set-associative caches ([`Forest`]), for data or for code.
 
 use crate::forest::Forest;
 use crate::private::Access;
@@ -9,10 +9,10 @@ use crate::space::Spaces;
 use crate::stack::Stack;
 use crate::wire::{Decoder, Head, What, WireError};
 
-/// Least and largest number of sets in the forest, as powers of two: from 16 KiB with 32 ways to 16 MiB with 4 ways.
+/// Smallest and largest number of sets in the forest, as powers of two: from 16 KiB with 32 ways to 16 MiB with 4 ways.
 const SETS: (u32, u32) = (3, 16);
 
-/// Kind of accesses that a curve counts.
+/// Kind of accesses that a miss curve counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Side {
     #[default]
@@ -22,7 +22,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// True if an access is of this kind.
+    /// True if an access is of the kind that is counted.
     #[must_use]
     pub fn takes(self, access: Access) -> bool {
         match self {
@@ -33,7 +33,7 @@ impl Side {
     }
 }
 
-/// Measurement of a stream of accesses.
+/// Miss curve of a stream of accesses, under measurement.
 #[derive(Clone, Debug)]
 pub struct Curve {
     side: Side,
@@ -44,7 +44,8 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Creates a curve. It measures stack distances at `stack_rate`, if given, and set-associative caches if `forest` is set.
+    /// Creates an empty miss curve. Stack distances are measured at the sampling rate `stack_rate`, if given. Set-associative
+    /// caches are simulated if `forest` is true.
     #[must_use]
     pub fn new(side: Side, stack_rate: Option<f64>, forest: bool) -> Self {
         Self {
@@ -56,12 +57,12 @@ impl Curve {
         }
     }
 
-    /// Adds `count` instructions.
+    /// Adds `count` executed instructions.
     pub fn instructions(&mut self, count: u64) {
         self.instructions += count;
     }
 
-    /// Adds an access.
+    /// Adds an access to a line.
     #[inline]
     pub fn touch(&mut self, line: u64) {
         if let Some(stack) = &mut self.stack {
@@ -72,10 +73,10 @@ impl Curve {
         }
     }
 
-    /// Adds a block of a trace.
+    /// Adds the accesses and instructions of a block of a trace.
     ///
     /// # Errors
-    /// Fails on words that no encoder produces.
+    /// Fails if the words come from no encoder.
     pub fn block(&mut self, head: &Head, words: &[u32]) -> Result<(), WireError> {
         self.instructions(u64::from(head.instructions));
         let mark = self.spaces.mark(head, u64::BITS);
@@ -90,13 +91,14 @@ impl Curve {
         Ok(())
     }
 
-    /// Returns the instructions so far.
+    /// Returns the number of instructions so far.
     #[must_use]
     pub fn executed(&self) -> u64 {
         self.instructions
     }
 
-    /// Returns the misses per kilo-instruction of a fully associative cache; `None` if stack distances are not measured.
+    /// Returns the misses per kilo-instruction of a fully associative cache of `lines` lines; `None` if stack distances are not
+    /// measured.
     #[must_use]
     pub fn full_mpki(&self, lines: u64) -> Option<f64> {
         let stack = self.stack.as_ref()?;
@@ -104,21 +106,22 @@ impl Curve {
         Some(misses * 1000.0 / self.instructions.max(1) as f64)
     }
 
-    /// Returns the misses of a cache of `lines` lines and `ways` ways; `None` if the forest has no such cache.
+    /// Returns the number of misses of a cache with `lines` lines and `ways` ways; `None` if the forest has no such cache.
     #[must_use]
     pub fn misses(&self, lines: u64, ways: u32) -> Option<u64> {
         let sets = lines / u64::from(ways.max(1));
         self.forest.as_ref()?.misses(sets, ways)
     }
 
-    /// Returns the misses per kilo-instruction of a cache, as [`Self::misses`] counts them.
+    /// Returns the misses per kilo-instruction of a cache with `lines` lines and `ways` ways; `None` if the forest has no such
+    /// cache.
     #[must_use]
     pub fn mpki(&self, lines: u64, ways: u32) -> Option<f64> {
         let misses = self.misses(lines, ways)? as f64;
         Some(misses * 1000.0 / self.instructions.max(1) as f64)
     }
 
-    /// Returns the number of distinct lines; `None` if stack distances are not measured.
+    /// Returns the number of distinct lines that were accessed; `None` if stack distances are not measured.
     #[must_use]
     pub fn footprint_lines(&self) -> Option<f64> {
         self.stack.as_ref().map(Stack::footprint_lines)

@@ -1,23 +1,24 @@
-//! LRU caches of all associativities for many numbers of sets, in one pass.
+//! LRU caches of all associativities for many numbers of sets, simulated in one pass.
 //!
-//! Input: lines in order of access. Output: for each number of sets, a histogram of the line's depth in the recency order of its
-//! set. A cache of `w` ways misses the accesses at depth `w` or beyond. The result is exact for LRU.
+//! Input: lines in order of access. Output: for each number of sets, a histogram of the accessed line's depth in the recency
+//! order of its set. A cache of `w` ways misses the accesses at depth `w` or beyond. The result is exact for LRU.
 //!
 //! Method: all-associativity simulation over power-of-two set counts (Hill and Smith, 1989), from the fewest sets to the most. A
 //! line that is the MRU line of its set is also the MRU line in every cache with more sets. These caches are then skipped,
 //! because their order does not change.
 
-/// Highest associativity that is distinguished.
+/// Highest associativity that is simulated.
 pub const DEEPEST: usize = 32;
+/// Value of an empty entry.
 const NONE: u64 = u64::MAX;
 
-/// Caches with one number of sets.
+/// Caches with one number of sets and all associativities.
 #[derive(Clone, Debug)]
 struct Tier {
     mask: u64,
-    /// Lines by set, most recently used first.
+    /// Lines of each set, most recently used first.
     lines: Box<[[u64; DEEPEST]]>,
-    /// Accesses by depth; the last entry counts misses of every associativity.
+    /// Number of accesses by depth; the last entry counts misses in caches of every associativity.
     depths: [u64; DEEPEST + 1],
 }
 
@@ -30,7 +31,7 @@ impl Tier {
         }
     }
 
-    /// Uses a line. Returns its depth before.
+    /// Moves a line to the front of its set. Returns the depth at which it was, or [`DEEPEST`] if it was absent.
     #[inline]
     fn touch(&mut self, line: u64) -> usize {
         let row = &mut self.lines[(line & self.mask) as usize];
@@ -53,7 +54,7 @@ impl Tier {
     }
 }
 
-/// Caches of 2^`least` to 2^`most` sets, with 1 to 32 ways.
+/// Caches with 2^`least` to 2^`most` sets, and 1 to 32 ways.
 #[derive(Clone, Debug)]
 pub struct Forest {
     least: u32,
@@ -65,7 +66,7 @@ impl Forest {
     /// Creates empty caches.
     ///
     /// # Panics
-    /// Panics if `least` exceeds `most`, or `most` exceeds 24.
+    /// Panics if `least` is larger than `most`, or if `most` is larger than 24.
     #[must_use]
     pub fn new(least: u32, most: u32) -> Self {
         assert!(least <= most && most <= 24, "2^{least} to 2^{most} sets");
@@ -76,7 +77,7 @@ impl Forest {
         }
     }
 
-    /// Accesses a line in all caches.
+    /// Accesses a line in all caches of the forest.
     #[inline]
     pub fn touch(&mut self, line: u64) {
         self.accesses += 1;
@@ -94,7 +95,7 @@ impl Forest {
         self.accesses
     }
 
-    /// Returns the misses of the cache with `sets` sets and `ways` ways; `None` if it is not simulated.
+    /// Returns the number of misses of the cache with `sets` sets and `ways` ways; `None` if it is not simulated.
     #[must_use]
     pub fn misses(&self, sets: u64, ways: u32) -> Option<u64> {
         let log = sets.is_power_of_two().then(|| sets.trailing_zeros())?;
@@ -105,7 +106,7 @@ impl Forest {
             .then(|| tier.depths[ways..].iter().sum())
     }
 
-    /// Resets the counts, but keeps the lines.
+    /// Sets all counts to zero, but keeps the lines in the caches.
     pub fn reset_counts(&mut self) {
         self.accesses = 0;
         self.tiers

@@ -4,10 +4,10 @@
 //! - [`wire`] is the event stream that instrumented programs send ([`tracer`] encodes it) and [`trace`] files contain.
 //! - [`forest`] simulates caches of many sizes and associativities at once. [`stack`] measures stack distances. [`curve`]
 //!   applies both to an event stream.
-//! - [`space`] distinguishes the processes of a stream.
+//! - [`space`] distinguishes the processes in a stream.
 //! - [`signature`] is the signature of a program: its misses in caches of many sizes and associativities.
 //!
-//! Lines are 64 bytes everywhere. The same events give the same result on every machine.
+//! Lines have 64 bytes everywhere. The same events give the same result on every machine.
 
 pub mod cache;
 pub mod curve;

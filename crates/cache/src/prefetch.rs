@@ -1,26 +1,26 @@
-//! Prefetchers: they request lines before an access needs them.
+//! Prefetchers, which request lines before an access needs them.
 //!
-//! Input: lines that missed in the cache of the prefetcher. Output: lines to prefetch. Events carry no program counter. The
-//! stride prefetcher therefore follows the last lines of a few pages, as the streamers of current processors do.
+//! Input: lines that missed in the prefetcher's cache. Output: lines to prefetch. Events contain no program counter. The
+//! stride prefetcher therefore follows the last lines accessed in a few pages, as the streamers of current processors do.
 
 use crate::cache::Key;
 
-/// Prefetcher to use on a miss.
+/// Kind of prefetcher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prefetch {
     #[default]
     None,
-    /// The line after the missing one.
+    /// A miss prefetches the next line.
     NextLine,
-    /// Up to `degree` lines ahead of a stride that was seen twice in a page.
+    /// If a stride was seen twice in a page, a miss prefetches up to `degree` lines ahead.
     Stride { degree: u32 },
 }
 
-/// Pages that are tracked at a time.
+/// Number of pages that are tracked at the same time.
 const PAGES: usize = 32;
-/// Lines per page.
+/// Number of lines per page.
 const PAGE_LINES: u64 = 64;
-/// Consecutive occurrences that confirm a stride.
+/// Number of consecutive occurrences that confirm a stride.
 const CONFIRMED: u8 = 2;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,7 +32,7 @@ struct Page {
     used: u64,
 }
 
-/// The state of one prefetcher.
+/// State of one prefetcher.
 #[derive(Clone, Debug)]
 pub struct Prefetcher {
     what: Prefetch,
@@ -50,7 +50,7 @@ impl Prefetcher {
         }
     }
 
-    /// Appends the lines to prefetch after a miss of `key`; never beyond its page.
+    /// Appends to `bring` the lines to prefetch after a miss of `key`, all in the same page.
     pub fn on_miss(&mut self, key: Key, bring: &mut Vec<Key>) {
         match self.what {
             Prefetch::None => {}

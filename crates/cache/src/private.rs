@@ -1,15 +1,16 @@
-//! Private caches of a core: first-level instruction and data caches, and a second level if the core has one.
+//! Private caches of a core: L1 instruction and data caches, and an L2 if the core has one.
 //!
 //! Input: accesses of the thread that runs on the core. Output: the level that served each access, and [`Request`]s to the
-//! caches behind. The caches belong to the core, not to a program: a program that returns finds its remaining lines.
+//! caches behind. The caches belong to the core, not to a program: a program that returns to the core finds its remaining
+//! lines.
 //!
-//! The second level is not inclusive of the first. A dirty victim marks the copy in the next level that has one, without
+//! The L2 is not inclusive of the L1. A dirty victim marks the copy in the next level that has one as dirty, without
 //! allocating. Only a victim without a copy in any level goes to memory. Demand misses therefore do not depend on write-backs.
 
 use crate::cache::{Cache, Found, Key};
 use crate::prefetch::{Prefetch, Prefetcher};
 
-/// Kind of access.
+/// Kind of memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     Fetch,
@@ -17,16 +18,16 @@ pub enum Access {
     Store,
 }
 
-/// The level that served an access.
+/// Level that served an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
     First,
     Second,
-    /// No cache of the core; a [`Request::Demand`] goes to the caches behind.
+    /// No cache of the core served the access; a [`Request::Demand`] goes to the caches behind.
     Beyond,
 }
 
-/// Request of a core to the caches behind it, in program order.
+/// Request of a core to the caches behind it. Requests are in program order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// A demand access needs the line.
@@ -39,14 +40,15 @@ pub enum Request {
     Upgrade(Key),
 }
 
-/// The private caches of a core.
+/// Private caches of a core.
 #[derive(Clone, Debug)]
 pub struct Private {
     pub instructions: Cache,
     pub data: Cache,
     pub second: Option<Cache>,
-    /// At the second level, or at the first-level data cache if there is no second level.
+    /// Prefetcher of the L2, or of the L1 data cache if there is no L2.
     prefetcher: Prefetcher,
+    /// Buffer for the lines to prefetch.
     bring: Vec<Key>,
 }
 
@@ -67,7 +69,7 @@ impl Private {
         }
     }
 
-    /// Makes an access and appends the requests that follow from it.
+    /// Makes an access to a line, and appends the resulting requests. Returns the level that served the access.
     #[inline]
     pub fn access(&mut self, access: Access, key: Key, requests: &mut Vec<Request>) -> Served {
         let write = access == Access::Store;
@@ -88,7 +90,7 @@ impl Private {
     #[inline(never)]
     fn miss(&mut self, access: Access, key: Key, requests: &mut Vec<Request>) -> Served {
         let write = access == Access::Store;
-        // The copy in the first level becomes the dirty one.
+        // The copy in the L1 becomes dirty, so the one in the L2 stays as it is.
         let in_second = self
             .second
             .as_mut()
@@ -110,7 +112,7 @@ impl Private {
         }
     }
 
-    /// Fills the second level, if there is one.
+    /// Fills the L2 with a line, if there is an L2. Its victim becomes a request.
     fn fill_last(&mut self, key: Key, prefetched: bool, requests: &mut Vec<Request>) {
         let victim = self
             .second
@@ -161,7 +163,7 @@ impl Private {
         self.bring = bring;
     }
 
-    /// True if any of the caches holds the line.
+    /// True if at least one of the caches has the line.
     #[must_use]
     pub fn holds(&self, key: Key) -> bool {
         self.data.contains(key)
@@ -172,13 +174,13 @@ impl Private {
             || self.instructions.contains(key)
     }
 
-    /// Makes a line clean in all of the caches. Returns true if it was dirty.
+    /// Makes a line clean in all of the caches. Returns true if it was dirty in one of them.
     pub fn clean(&mut self, key: Key) -> bool {
         let second = self.second.as_mut().is_some_and(|second| second.clean(key));
         self.data.clean(key) || second
     }
 
-    /// Removes a line from all of the caches. Returns true if it was dirty; `None` if it was absent.
+    /// Removes a line from all of the caches. Returns true if it was dirty in one of them; `None` if it was absent.
     pub fn invalidate(&mut self, key: Key) -> Option<bool> {
         let first = [self.data.remove(key), self.instructions.remove(key)];
         let second = self.second.as_mut().and_then(|second| second.remove(key));

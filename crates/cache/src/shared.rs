@@ -1,20 +1,22 @@
 //! Shared caches behind the cores, up to memory.
 //!
 //! Input: requests of cores, in the order in which they reach the caches. Output: the level that served each request, and the
-//! lines that cores must give up. The caches form a tree: each has at most one parent behind it, and children in front of it.
+//! lines that must be removed from the cores' caches. The caches form a tree: each has at most one parent behind it, and
+//! children in front of it.
 
 use crate::cache::{Cache, Found, Key};
 use crate::private::Request;
 
-/// Inclusion policy: relation of a cache's lines to those of the caches in front of it.
+/// Inclusion policy: the relation of a cache's lines to those of the caches in front of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Inclusion {
-    /// Lines are filled on their way to the core and are evicted independently.
+    /// Lines are filled on their way to the core, and are evicted independently.
     #[default]
     NonInclusive,
-    /// Holds every line of the caches in front of it: an evicted line is removed from them too.
+    /// The cache holds every line of the caches in front of it. If it evicts a line, the line is removed from them, too.
     Inclusive,
-    /// Holds none of their lines: only their victims are filled, and a hit moves the line to them.
+    /// The cache holds no line of the caches in front of it. It is filled only by their victims, and a hit moves the line to
+    /// them.
     Exclusive,
 }
 
@@ -26,7 +28,7 @@ impl Inclusion {
     ];
 }
 
-/// Lines moved between the last caches and memory.
+/// Numbers of lines moved between the last caches and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     pub read: u64,
@@ -40,36 +42,38 @@ struct Node {
     parent: Option<usize>,
 }
 
-/// Line that the cores in front of `cache` must give up.
+/// Line that must be removed from the private caches of the cores in front of `cache`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recall {
     pub cache: usize,
     pub key: Key,
-    /// True if the copy behind the cores was dirty; it has been written back.
+    /// True if a copy in the shared caches was dirty; it has been written back.
     pub dirty: bool,
 }
 
 /// Component that served a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// The cache with this number.
+    /// Cache with this index.
     Cache(usize),
+    /// Memory.
     Memory,
 }
 
-/// Caches behind cores.
+/// Tree of the caches behind the cores.
 #[derive(Clone, Debug, Default)]
 pub struct Shared {
     nodes: Vec<Node>,
-    /// Traffic by owner.
+    /// Traffic of each owner.
     traffic: Vec<Traffic>,
+    /// Number of lines of all owners written to memory.
     written: u64,
-    /// Lines evicted from inclusive caches since the caller last took the list.
+    /// Lines evicted from inclusive caches. The caller takes them from this list.
     pub recalls: Vec<Recall>,
 }
 
 impl Shared {
-    /// Adds a cache behind which `parent` lies. Returns its number.
+    /// Adds a cache in front of the cache `parent`, or in front of memory. Returns its index.
     pub fn add(&mut self, cache: Cache, inclusion: Inclusion, parent: Option<usize>) -> usize {
         let parent = parent.filter(|p| *p < self.nodes.len());
         self.nodes.push(Node {
@@ -101,19 +105,19 @@ impl Shared {
         &mut self.nodes[at].cache
     }
 
-    /// Returns the number of the cache behind `at`; `None` if memory is behind it.
+    /// Returns the index of the cache behind the cache `at`; `None` if memory is behind it.
     #[must_use]
     pub fn parent(&self, at: usize) -> Option<usize> {
         self.nodes[at].parent
     }
 
-    /// Returns the lines that an owner's accesses moved to and from memory.
+    /// Returns the numbers of lines that an owner's accesses moved from and to memory.
     #[must_use]
     pub fn traffic(&self, owner: usize) -> Traffic {
         self.traffic.get(owner).copied().unwrap_or_default()
     }
 
-    /// Returns the lines of all owners that were written to memory.
+    /// Returns the number of lines of all owners that were written to memory.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.written
@@ -126,7 +130,7 @@ impl Shared {
         &mut self.traffic[owner]
     }
 
-    /// Serves a request from a cache in front of `first`, or from a core with only memory behind it.
+    /// Serves a request that arrives at the cache `first`, or at memory if it is `None`. Returns the component that served it.
     pub fn serve(&mut self, first: Option<usize>, request: Request) -> Depth {
         match request {
             Request::Demand { key, .. } => self.demand(first, key, true),
@@ -154,8 +158,7 @@ impl Shared {
             if node.inclusion == Inclusion::Exclusive {
                 let moved = node.cache.remove(key);
                 if moved.is_some_and(|v| v.dirty) {
-                    // The cache that receives the line does not know that memory's copy is old. The write-back updates memory on
-                    // the way.
+                    // The cache that gets the line does not store that memory's copy is outdated, so memory is updated at once.
                     let parent = node.parent;
                     self.write_back(parent, key);
                 }
@@ -189,7 +192,7 @@ impl Shared {
         self.take_victim(parent, victim.key, dirty);
     }
 
-    /// Removes a line from the caches in front of an inclusive one. Returns true if one of them was dirty.
+    /// Removes a line from the caches in front of an inclusive cache. Returns true if one of the copies was dirty.
     fn recall_below(&mut self, at: usize, key: Key) -> bool {
         let mut dirty = false;
         for below in 0..self.nodes.len() {
@@ -201,7 +204,7 @@ impl Shared {
         dirty
     }
 
-    /// True if requests of `from` pass through `to`.
+    /// True if requests that arrive at the cache `from` may continue to the cache `to`.
     #[must_use]
     pub fn leads_to(&self, from: usize, to: usize) -> bool {
         from == to
@@ -210,7 +213,7 @@ impl Shared {
                 .is_some_and(|parent| self.leads_to(parent, to))
     }
 
-    /// Handles a victim of the caches in front of `at`.
+    /// Handles a line that was evicted from a cache in front of the cache `at`, or of memory.
     pub fn take_victim(&mut self, at: Option<usize>, key: Key, dirty: bool) {
         match at {
             Some(at) if self.nodes[at].inclusion == Inclusion::Exclusive => {
@@ -227,7 +230,7 @@ impl Shared {
         }
     }
 
-    /// Marks the copy in the nearest cache that has one as dirty. Without a copy, the line goes to memory.
+    /// Marks the copy in the nearest cache that has one as dirty. If no cache has a copy, the line is written to memory.
     fn write_back(&mut self, mut at: Option<usize>, key: Key) {
         while let Some(cache) = at {
             if self.nodes[cache].cache.mark_dirty(key) {

@@ -1,42 +1,41 @@
 //! Sources of program events: a trace, or the program itself while it runs.
 //!
-//! Input: a copy of a program and a thread of it. Output: blocks of the thread's events, in order, without end.
+//! Input: a copy of a program, and a thread of it. Output: blocks of the thread's events, in order and without end.
 
 use std::sync::Arc;
 
 use crate::wire::Head;
 
-/// Decoded block of events.
+/// Block of events.
 #[derive(Clone, Debug)]
 pub struct Block {
     pub head: Head,
     pub words: Arc<[u32]>,
 }
 
-/// Program that can be executed repeatedly.
+/// Program whose events can be produced repeatedly.
 pub trait TraceSource: Send + Sync {
-    /// Creates another copy of the program.
+    /// Creates another copy of the program, which starts from the beginning.
     fn copy(&self) -> Arc<dyn ProgramCopy>;
 
-    /// Returns the reason if a program failed. Streams of a failed program yield empty blocks.
+    /// Returns the reason for which a program failed; `None` if none did. Streams of a failed program return empty blocks.
     fn failure(&self) -> Option<String> {
         None
     }
 }
 
-/// Copy of a program; its threads belong together.
+/// Copy of a program, whose threads run together.
 pub trait ProgramCopy: Send + Sync {
     /// Returns the event stream of a thread, numbered from 0.
     fn stream(&self, thread: u32) -> Box<dyn Stream>;
 }
 
-/// Event stream of a thread.
+/// Event stream of one thread, without end.
 pub trait Stream: Send {
-    /// Returns the next block; after the thread's last block, the first block of the next run.
+    /// Returns the next block. The thread's last block is followed by the first block of the next run.
     fn next_block(&mut self) -> Block;
 
-    /// Skips about `instructions` instructions, in whole blocks, to the nearest block boundary. Returns the number of
-    /// instructions skipped.
+    /// Skips about `instructions` instructions, up to the nearest block boundary. Returns the number of instructions skipped.
     fn pass(&mut self, instructions: f64) -> f64 {
         let mut gone = 0.0;
         let mut last = 0.0;
@@ -47,7 +46,8 @@ pub trait Stream: Send {
         gone
     }
 
-    /// Begins a piece of work at this share of the run; the reader is `behind` instructions into the last block. Returns true if
-    /// the stream moves elsewhere: the caller then skips the rest of its block.
+    /// Moves the stream to the piece of work that begins at this fraction of the run. `behind` is the number of instructions
+    /// that the reader has used of the last block. Returns true if the stream moves: the caller must then skip the rest of its
+    /// block.
     fn begin(&mut self, share: f64, behind: u32) -> bool;
 }

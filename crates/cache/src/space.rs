@@ -1,23 +1,25 @@
-//! Address spaces of a stream: equal line numbers of two processes are different memory.
+//! Address spaces of a stream: equal line numbers of two processes refer to different memory.
 //!
-//! Input: block heads, in order. Output: a number for each process, from 0. A simulation of a single process sees its lines
+//! Input: heads of blocks, in order. Output: the index of the process, from 0. The lines of a stream with a single process are
 //! unchanged.
 
 use std::collections::HashMap;
 
 use crate::wire::Head;
 
-/// Processes seen so far.
+/// Processes found in a stream so far.
 #[derive(Clone, Debug, Default)]
 pub struct Spaces {
-    /// Processes by thread number. Another execution of a program has new processes, but the same thread numbers.
+    /// Process of each thread number. Another run of a program has new PIDs, but the same thread numbers.
     of_threads: HashMap<u32, u32>,
+    /// Process of each PID.
     of_pids: HashMap<u32, u32>,
+    /// Number of processes found.
     found: u32,
 }
 
 impl Spaces {
-    /// Returns the process of a block.
+    /// Returns the index of the process to which a block belongs.
     pub fn of(&mut self, head: &Head) -> u32 {
         let known = self.of_threads.get(&head.thread);
         let known = known.or_else(|| self.of_pids.get(&head.pid)).copied();
@@ -29,7 +31,7 @@ impl Spaces {
     }
 
     /// Returns a mark that separates the lines of the block's process from those of others. The caller combines it by exclusive
-    /// or with line numbers below 2^`bits`. The mark uses the top bits, which are zero in a program's own line numbers.
+    /// or with line numbers below 2^`bits`. The mark uses the top bits, which are zero in the line numbers of programs.
     pub fn mark(&mut self, head: &Head, bits: u32) -> u64 {
         u64::from(self.of(head)).reverse_bits() >> (u64::BITS - bits)
     }

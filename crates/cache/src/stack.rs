@@ -1,14 +1,14 @@
-//! Stack distances: the number of distinct other lines used between two uses of a line.
+//! Stack distances: the number of distinct other lines accessed between two accesses to a line.
 //!
-//! Input: lines in order of access. Output: a histogram, which gives the misses of fully associative LRU caches of every size.
-//! Exact mode: a tree of sums over time stamps, compacted when the stamps run out (Bennett and Kruskal 1975, Olken 1981).
-//! Sampled mode: only lines with a hash below a threshold count, each with weight 1 / rate (SHARDS, Waldspurger et al., FAST
-//! 2015). Sampling suits caches of many more lines than 1 / rate.
+//! Input: lines in order of access. Output: a histogram, from which the misses of fully associative LRU caches of every size
+//! follow. Exact mode: a tree of sums over time stamps, compacted when the stamps are used up (Bennett and Kruskal 1975, Olken
+//! 1981). Sampled mode: only lines with a hash below a threshold count, each with weight 1 / rate (SHARDS, Waldspurger et al.,
+//! FAST 2015). Sampling is suitable for caches of many more lines than 1 / rate.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Hasher of line numbers. They are not attacker-controlled, so collisions need no protection.
+/// Hasher for line numbers. No attacker controls them, so protection against collisions is not needed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LineHasher(u64);
 
@@ -29,7 +29,7 @@ impl Hasher for LineHasher {
 
 type Lines = HashMap<u64, u32, BuildHasherDefault<LineHasher>>;
 
-/// Returns the bucket of a distance: eight buckets per doubling, exact below 16.
+/// Returns the index of the bucket that contains a distance: eight buckets per doubling, and one per distance below 16.
 #[must_use]
 pub fn bucket(distance: u64) -> usize {
     if distance < 16 {
@@ -39,7 +39,7 @@ pub fn bucket(distance: u64) -> usize {
     ((log - 2) * 8) as usize + (distance >> (log - 3) & 7) as usize
 }
 
-/// Returns the least distance of a bucket.
+/// Returns the smallest distance in a bucket.
 #[must_use]
 pub fn bucket_start(bucket: usize) -> u64 {
     if bucket < 16 {
@@ -51,27 +51,33 @@ pub fn bucket_start(bucket: usize) -> u64 {
 
 const BUCKETS: usize = 64 * 8;
 
-/// Stack distances of a stream of lines.
+/// Measurement of the stack distances of a stream of lines.
 #[derive(Clone, Debug)]
 pub struct Stack {
-    /// Time stamp of each line's last use.
+    /// Time stamp of the last access to each line.
     last: Lines,
-    /// Tree of sums over the time stamps of last uses.
+    /// Tree of sums over the time stamps of last accesses.
     tree: Vec<u32>,
-    /// Lines by the time stamp of their last use; `u64::MAX` for unused stamps.
+    /// Line by the time stamp of its last access; `u64::MAX` for unused stamps.
     by_time: Vec<u64>,
+    /// Next time stamp.
     now: usize,
-    /// Only lines with hashes below this threshold count.
+    /// Threshold: only lines with a smaller hash are sampled.
     threshold: u64,
+    /// Sampling rate.
     rate: f64,
+    /// Number of sampled accesses by bucket of the distance.
     histogram: Vec<u64>,
+    /// Number of sampled first accesses to a line.
     cold: u64,
+    /// Number of all accesses.
     accesses: u64,
+    /// Number of sampled accesses.
     sampled: u64,
 }
 
 impl Stack {
-    /// Creates a measurement of every line (rate 1) or of a share of them.
+    /// Creates a measurement that samples a fraction `rate` of the lines; 1 samples every line.
     #[must_use]
     pub fn new(rate: f64) -> Self {
         let rate = rate.clamp(1e-6, 1.0);
@@ -89,7 +95,7 @@ impl Stack {
         }
     }
 
-    /// Uses a line.
+    /// Adds an access to a line.
     #[inline]
     pub fn touch(&mut self, line: u64) {
         self.accesses += 1;
@@ -130,7 +136,7 @@ impl Stack {
         }
     }
 
-    /// Returns the number of lines last used at or before a time stamp.
+    /// Returns the number of lines whose last access has a time stamp of at most `at`.
     fn up_to(&self, at: usize) -> u64 {
         let mut node = at + 1;
         let mut sum = 0;
@@ -141,7 +147,7 @@ impl Stack {
         sum
     }
 
-    /// Assigns contiguous time stamps to the lines and makes room for as many again.
+    /// Assigns contiguous time stamps to the lines, and provides as many unused ones.
     #[cold]
     fn compact(&mut self) {
         let lines: Vec<u64> = self
@@ -173,15 +179,15 @@ impl Stack {
         self.accesses
     }
 
-    /// Returns the number of distinct lines, scaled up if they were sampled.
+    /// Returns the number of distinct lines, extrapolated if lines were sampled.
     #[must_use]
     pub fn footprint_lines(&self) -> f64 {
         self.last.len() as f64 / self.rate
     }
 
-    /// Returns the share of accesses that a fully associative cache of `lines` lines misses.
+    /// Returns the fraction of accesses that a fully associative cache of `lines` lines misses.
     ///
-    /// Within a bucket, which spans an eighth of a doubling, distances are taken as evenly spread.
+    /// Within a bucket, which spans an eighth of a doubling, distances are assumed to be uniformly distributed.
     #[must_use]
     pub fn miss_ratio(&self, lines: u64) -> f64 {
         if self.sampled == 0 {
@@ -198,7 +204,8 @@ impl Stack {
             let beyond = end.saturating_sub(lines.max(start)) as f64 / (end - start) as f64;
             misses += *count as f64 * beyond;
         }
-        // Too few or too many samples relative to the rate are corrected as hits at short distances (SHARDS-adj).
+        // If there are more or fewer samples than the rate predicts, the difference counts as hits at short distances
+        // (SHARDS-adj).
         let expected = self.accesses as f64 * self.rate;
         (misses / expected).min(1.0)
     }

@@ -1,16 +1,16 @@
-//! Encoder from a thread's instructions and accesses to blocks of events.
+//! Encoder of a thread's instructions and accesses as blocks of events.
 //!
 //! Input: instructions, fetches and data accesses, as a plugin or an import observes them. Output: blocks with their heads.
 
 use crate::private::Access;
 use crate::wire::{Encoder, Filter, Head};
 
-/// Number of instructions that completes a block.
+/// Number of instructions at which a block is complete.
 pub const BLOCK_INSTRUCTIONS: u32 = 1 << 17;
-/// Number of words that completes a block.
+/// Number of words at which a block is complete.
 const BLOCK_WORDS: usize = 1 << 17;
 
-/// Encoder of a thread, with its current block.
+/// Encoder of one thread, with the block in progress.
 #[derive(Clone, Debug)]
 pub struct Tracer {
     encoder: Encoder,
@@ -21,7 +21,7 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Creates the encoder of a thread; `filter_sets` as in a trace's header.
+    /// Creates the encoder of a thread; `filter_sets` is that of the trace's header.
     #[must_use]
     pub fn new(thread: u32, pid: u32, filter_sets: u32) -> Self {
         Self {
@@ -37,14 +37,14 @@ impl Tracer {
         }
     }
 
-    /// Adds `count` instructions, executed next.
+    /// Adds `count` instructions, which are executed before the next event.
     #[inline]
     pub fn instructions(&mut self, count: u32) {
         self.gap = self.gap.saturating_add(count);
         self.head.instructions = self.head.instructions.saturating_add(count);
     }
 
-    /// Adds a fetch of code in the lines from `first` to `last`, inclusive.
+    /// Adds a fetch of code from the lines `first` to `last`, inclusive.
     #[inline]
     pub fn fetch(&mut self, first: u64, last: u64) {
         for line in first..=last.min(first.saturating_add(63)) {
@@ -55,7 +55,7 @@ impl Tracer {
         }
     }
 
-    /// Adds an access to data in the lines from `first` to `last`, inclusive.
+    /// Adds a data access to the lines `first` to `last`, inclusive.
     #[inline]
     pub fn data(&mut self, first: u64, last: u64, store: bool) {
         if store {
@@ -91,20 +91,20 @@ impl Tracer {
         self.encoder.mispredicted(gap);
     }
 
-    /// True if the block is long enough to be passed on.
+    /// True if the current block is complete.
     #[inline]
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.head.instructions >= BLOCK_INSTRUCTIONS || self.encoder.words().len() >= BLOCK_WORDS
     }
 
-    /// Returns the instructions of the current block.
+    /// Returns the number of instructions in the current block.
     #[must_use]
     pub fn pending(&self) -> u32 {
         self.head.instructions
     }
 
-    /// Passes the block on and begins the next; the state of the filters is kept.
+    /// Passes the current block to `to` and begins the next one. The state of the filters is kept.
     pub fn hand_on(&mut self, flags: u32, stamp: u64, to: impl FnOnce(Head, &[u32])) {
         let words = self.encoder.words();
         let head = Head {

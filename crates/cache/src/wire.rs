@@ -1,21 +1,22 @@
-//! Events of one thread as a stream of 32-bit words: the format of instrumented programs and of trace files.
+//! Event stream of one thread as 32-bit words: the format of instrumented programs and of trace files.
 //!
-//! Input: fetches, loads and stores of lines, with the instructions between them. Output: words, and the decoded events.
+//! Input: fetches, loads and stores of lines, with the instructions between them. Output: words; and the decoded events.
 //!
-//! A word holds, from the low end:
+//! A word contains, from the lowest bit:
 //!
-//! - two bits of kind (fetch, load, store, other);
-//! - four bits of the instructions since the previous event (15: the next word holds them);
-//! - for accesses, two bits that select one of four bases, and 24 bits of signed distance from it. The base moves to the line.
+//! - Two bits of kind (fetch, load, store, other).
+//! - Four bits: number of instructions since the previous event (15: the next word contains it).
+//! - For accesses, two bits that select one of four bases, and 24 bits of signed distance of the line from that base. The base
+//!   is then set to the line.
 //!
-//! A line that is far from all bases is preceded by a word of kind 3. That word sets one base to the value of the two words that
-//! follow. Bases are zero at the start of a block of words, so that each block can be decoded alone.
+//! A line that is far from all bases is preceded by a word of kind 3. That word sets one base to the value of the two words
+//! that follow. Bases are zero at the start of a block, so that each block can be decoded alone.
 
 use std::sync::Arc;
 
 use crate::private::Access;
 
-/// Kind of event.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     Access(Access),
@@ -26,8 +27,9 @@ pub enum What {
 /// Decoded event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Instructions since the previous event.
+    /// Number of instructions since the previous event.
     pub gap: u32,
+    /// Kind of the event.
     pub what: What,
     /// Line of an access; zero for other events.
     pub line: u64,
@@ -41,27 +43,29 @@ const BASE_SHIFT: u32 = KIND_BITS + GAP_BITS;
 const BASES: usize = 4;
 const DISTANCE_SHIFT: u32 = 8;
 const REACH: i64 = 1 << 23;
-/// Meaning of a word of kind [`OTHER`], in its bits from [`DISTANCE_SHIFT`] up.
+/// Value of a word of kind [`OTHER`], above [`DISTANCE_SHIFT`], that sets a base.
 const SET_BASE: u32 = 0;
+/// Value of such a word that reports a misprediction.
 const MISPREDICTED: u32 = 1;
 
-/// Encoder of events into words.
+/// Encoder of events as words.
 #[derive(Clone, Debug, Default)]
 pub struct Encoder {
     bases: [u64; BASES],
-    /// Base that is replaced next.
+    /// Index of the base that is replaced next.
     next: usize,
+    /// Words of the current block.
     words: Vec<u32>,
 }
 
 impl Encoder {
-    /// Returns the words so far.
+    /// Returns the words of the current block.
     #[must_use]
     pub fn words(&self) -> &[u32] {
         &self.words
     }
 
-    /// Begins a new block.
+    /// Starts a new block: removes the words and sets all bases to zero.
     pub fn clear(&mut self) {
         self.words.clear();
         self.bases = [0; BASES];
@@ -76,7 +80,7 @@ impl Encoder {
         }
     }
 
-    /// Adds an access, `gap` instructions after the previous event.
+    /// Adds an access to a line, `gap` instructions after the previous event.
     #[inline]
     pub fn access(&mut self, gap: u32, access: Access, line: u64) {
         let distance = |base: &u64| line.wrapping_sub(*base).cast_signed();
@@ -103,13 +107,13 @@ impl Encoder {
         base
     }
 
-    /// Adds a misprediction.
+    /// Adds a misprediction, `gap` instructions after the previous event.
     pub fn mispredicted(&mut self, gap: u32) {
         self.head(OTHER, gap, MISPREDICTED << DISTANCE_SHIFT);
     }
 }
 
-/// Error: words that no encoder produces.
+/// Error: words that come from no encoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("word {at} of the block: {why}")]
 pub struct WireError {
@@ -125,7 +129,7 @@ pub struct Decoder<'a> {
     bases: [u64; BASES],
 }
 
-/// Position of a reader in a block, to resume from.
+/// Position of a decoder in a block, at which decoding can be resumed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Position {
     at: usize,
@@ -138,7 +142,7 @@ impl<'a> Decoder<'a> {
         Self::resume(words, Position::default())
     }
 
-    /// Resumes in the block of the position.
+    /// Creates a decoder that resumes at a position of the same block.
     #[must_use]
     pub fn resume(words: &'a [u32], position: Position) -> Self {
         Self {
@@ -174,10 +178,10 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Returns the next event; `None` at the end.
+    /// Returns the next event; `None` at the end of the block.
     ///
     /// # Errors
-    /// Fails on words that no encoder produces.
+    /// Fails if the words come from no encoder.
     #[inline]
     pub fn next_event(&mut self) -> Result<Option<Event>, WireError> {
         loop {
@@ -219,8 +223,8 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// Filter of accesses that change nothing in an LRU cache of at least `sets` sets. These are repeated accesses to the line last
-/// used in its set of a direct-mapped cache (Puzak, 1985). A store is left out only after a store.
+/// Filter of accesses that have no effect in an LRU cache of at least `sets` sets. These are repeated accesses to the line used
+/// last in its set of a direct-mapped cache (Puzak, 1985). A store is omitted only after a store.
 #[derive(Clone, Debug)]
 pub struct Filter {
     /// Last line of each set, and true if it was stored to.
@@ -228,7 +232,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Creates a filter of `sets` sets, a power of two; zero filters nothing.
+    /// Creates a filter of `sets` sets, a power of two; with zero, all accesses pass.
     #[must_use]
     pub fn new(sets: usize) -> Self {
         Self {
@@ -243,7 +247,7 @@ impl Filter {
         }
     }
 
-    /// True if an access passes the filter.
+    /// True if an access passes the filter. Updates the filter.
     #[inline]
     pub fn passes(&mut self, line: u64, store: bool) -> bool {
         let sets = self.last.len();
@@ -263,27 +267,29 @@ impl Filter {
 pub struct Head {
     /// Number of the thread in the recording, from 1.
     pub thread: u32,
+    /// PID of the thread's process.
     pub pid: u32,
-    /// Number of words of its events.
+    /// Number of words that encode the block's events.
     pub words: u32,
-    /// Instructions from its start to its end, including those after the last event.
+    /// Number of instructions in the block, including those after the last event.
     pub instructions: u32,
-    /// Loads, including those that the filter left out.
+    /// Number of loads, including those that the filter omitted.
     pub loads: u32,
+    /// Number of stores, including those that the filter omitted.
     pub stores: u32,
-    /// [`ENTERS_KERNEL`] and [`ENDS`].
+    /// Combination of the flags [`ENTERS_KERNEL`] and [`ENDS`].
     pub flags: u32,
-    /// Instructions of the whole recording at the time when the block was complete.
+    /// Number of instructions in the whole recording when the block was complete.
     pub stamp: u64,
 }
 
-/// Filter sets for programs that are simulated while they run: no modelled first-level cache has fewer sets.
+/// Number of sets of the filter for programs that are simulated while they run. No modelled L1 has fewer sets.
 pub const LIVE_FILTER_SETS: u32 = 8;
-/// The thread enters the kernel at the end of the block.
+/// Flag: the thread enters the kernel at the end of the block.
 pub const ENTERS_KERNEL: u32 = 1;
-/// The thread ends with the block.
+/// Flag: the thread ends with the block.
 pub const ENDS: u32 = 2;
-/// Largest number of words in a block.
+/// Limit on the number of words in a block.
 pub const MOST_WORDS: u32 = 1 << 22;
 /// Number of words of a head in the stream.
 pub const HEAD_WORDS: usize = 10;
@@ -307,7 +313,7 @@ impl Head {
         ]
     }
 
-    /// Decodes a head; `None` if the words are not a head.
+    /// Decodes a head; `None` if the words are no valid head.
     #[must_use]
     pub fn unpack(words: &[u32; HEAD_WORDS]) -> Option<Self> {
         let [
@@ -335,7 +341,7 @@ impl Head {
     }
 }
 
-/// Converts bytes to words in this machine's byte order.
+/// Converts bytes to words, in this machine's byte order.
 #[must_use]
 pub fn words(bytes: &[u8]) -> Arc<[u32]> {
     let words = bytes.as_chunks::<4>().0;

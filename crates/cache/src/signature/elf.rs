@@ -1,8 +1,8 @@
 //! Signatures inside ELF binaries, and build-ids.
 //!
-//! A signature is an ELF note in its own section, `.note.countersteer`. The section is not loaded: the code that executes is
+//! A signature is an ELF note in a section of its own, `.note.countersteer`. The section is not loaded: the executed code is
 //! unchanged byte by byte, and so is the build-id. The note is found through the section headers, which `cp` and `strip` keep.
-//! Program headers are used if a linker has put such a note there.
+//! It is also found through program headers, where a linker may have put it.
 
 use std::path::Path;
 
@@ -14,14 +14,14 @@ use object::{Object, ReadCache, ReadRef};
 use super::{Carried, SignatureError, note};
 
 const SECTION: &[u8] = b".note.countersteer";
-/// Largest number of sections; beyond it, ELF uses extended numbering.
+/// Limit on the number of sections, beyond which ELF uses extended numbering.
 const MOST_SECTIONS: usize = 0xff00 - 1;
 
 /// Build-id and signature of a binary.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Binary {
     pub build_id: Option<Vec<u8>>,
-    /// The signature inside.
+    /// Signature inside the binary; `None` if there is none.
     pub carried: Option<Carried>,
 }
 
@@ -30,7 +30,7 @@ fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> SignatureError {
     move |source| SignatureError::Io { path, source }
 }
 
-/// Reads a 64-bit ELF file.
+/// Reads the build-id and the signature of a 64-bit ELF file.
 ///
 /// # Errors
 /// Fails if the file cannot be read, is no 64-bit ELF file, or has a damaged signature.
@@ -42,10 +42,10 @@ pub fn read(path: &Path) -> Result<Binary, SignatureError> {
     })
 }
 
-/// Reads a binary from memory.
+/// Reads the build-id and the signature of a binary in memory.
 ///
 /// # Errors
-/// Fails like [`read`].
+/// Fails with a description if the data is no 64-bit ELF file, or has a damaged signature.
 pub fn parse<'data>(data: impl ReadRef<'data>) -> Result<Binary, String> {
     let file = ElfFile64::<Endianness, _>::parse(data);
     let file = file.map_err(|_| "this is no 64-bit ELF file")?;
@@ -57,7 +57,7 @@ pub fn parse<'data>(data: impl ReadRef<'data>) -> Result<Binary, String> {
     Ok(Binary { build_id, carried })
 }
 
-/// Returns the bytes of the signature's note.
+/// Returns the contents of the note with the signature; `None` if there is none.
 fn desc<'data, R: ReadRef<'data>>(
     file: &ElfFile64<'data, Endianness, R>,
     data: R,
@@ -72,7 +72,7 @@ fn desc<'data, R: ReadRef<'data>>(
         .iter()
         .filter_map(|s| s.notes(endian, data).ok().flatten());
     for mut notes in sections.chain(segments) {
-        // An unreadable note ends its section.
+        // After an unreadable note, the rest of its section is skipped.
         while let Ok(Some(found)) = notes.next() {
             if found.name() == note::OWNER
                 && found.n_type(endian) == elf::NoteType(note::TYPE)
@@ -85,7 +85,7 @@ fn desc<'data, R: ReadRef<'data>>(
     None
 }
 
-/// Returns the header of a section that is not loaded.
+/// Returns the header of a note section that is not loaded.
 fn note_section(name: u32, at: u64, size: u64) -> SectionHeader64<object::LittleEndian> {
     SectionHeader64 {
         sh_name: U32::new(LE, name),
@@ -101,10 +101,10 @@ fn note_section(name: u32, at: u64, size: u64) -> SectionHeader64<object::Little
     }
 }
 
-/// Returns the binary with the signature embedded; an existing signature is replaced.
+/// Returns a copy of the binary with the signature embedded. A signature that it already has is replaced.
 ///
 /// # Errors
-/// Returns the reason if the signature cannot be embedded.
+/// Fails with the reason if the signature cannot be embedded.
 pub fn embed(binary: &[u8], carried: &Carried) -> Result<Vec<u8>, String> {
     let header = FileHeader64::<object::LittleEndian>::parse(binary)
         .map_err(|_| "this is no 64-bit ELF file")?;
@@ -179,7 +179,7 @@ pub fn embed(binary: &[u8], carried: &Carried) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// Returns the end of all data that the headers refer to.
+/// Returns the offset after all data to which the headers refer.
 fn end_of(
     header: &FileHeader64<object::LittleEndian>,
     sections: &[SectionHeader64<object::LittleEndian>],
@@ -195,7 +195,7 @@ fn end_of(
     ends.chain([table]).max().unwrap_or(0)
 }
 
-/// Returns a note with its header.
+/// Returns the bytes of a note with its header, given its contents.
 fn note_of(desc: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend((note::OWNER.len() as u32 + 1).to_le_bytes());

@@ -1,4 +1,4 @@
-//! Computes signatures from traces.
+//! Computation of signatures from traces.
 
 use countersteer_model::signature::{PER_INSTRUCTIONS, SIZES, SMALLEST_LINES, WAYS};
 
@@ -8,29 +8,30 @@ use crate::private::Access;
 use crate::space::Spaces;
 use crate::wire::{Decoder, Head, What, WireError};
 
-/// Instructions of a window; a program is taken to be in one phase during a window.
+/// Number of instructions per window. A window is assumed to be in one phase.
 const WINDOW: u64 = 1_000_000;
-/// Largest distance between windows of one phase: their misses differ by less than this power of two, on average over the
-/// caches.
+/// Threshold: maximum distance between windows of one phase, as the mean difference of the base-2 logarithms of their
+/// misses.
 const ALIKE: f64 = 0.5;
-/// Misses per 4,096 instructions below which differences are ignored.
+/// Constant added to misses per 4,096 instructions before the logarithm, so that differences between small numbers are
+/// ignored.
 const QUIET: f64 = 4.0;
 
-/// Signature in progress.
+/// Signature under computation.
 pub struct Maker {
     forest: Forest,
     spaces: Spaces,
     instructions: u64,
     in_window: u64,
     windows: Vec<Phase>,
-    /// Misses of the whole run.
+    /// Misses of the whole run, by size and associativity.
     total: [[u64; WAYS.len()]; SIZES],
 }
 
 impl Default for Maker {
     fn default() -> Self {
         Self {
-            // The smallest set count is 16 KiB with 32 ways, the largest 16 MiB with 4 ways.
+            // The smallest number of sets is that of 16 KiB with 32 ways, the largest that of 16 MiB with 4 ways.
             forest: Forest::new(3, 16),
             spaces: Spaces::default(),
             instructions: 0,
@@ -42,10 +43,10 @@ impl Default for Maker {
 }
 
 impl Maker {
-    /// Adds a block of a trace whose filter has at most 8 sets. Only data accesses count.
+    /// Adds a block of a trace, whose filter must have at most 8 sets. Only data accesses count.
     ///
     /// # Errors
-    /// Fails on words that no encoder produces.
+    /// Fails if the words come from no encoder.
     pub fn block(&mut self, head: &Head, words: &[u32]) -> Result<(), WireError> {
         let mark = self.spaces.mark(head, u64::BITS);
         let mut decoder = Decoder::new(words);
@@ -110,7 +111,7 @@ fn rate(count: u64, instructions: u64) -> u16 {
     rate.round().clamp(0.0, f64::from(u16::MAX)) as u16
 }
 
-/// Returns the distance between two parts of a run.
+/// Returns the distance between two windows: the mean difference of the logarithms of their misses.
 fn distance(a: &Matrix, b: &Matrix) -> f64 {
     let log = |misses: u16| (f64::from(misses) + QUIET).log2();
     let cells = a.iter().flatten().zip(b.iter().flatten());
@@ -118,7 +119,8 @@ fn distance(a: &Matrix, b: &Matrix) -> f64 {
     sum / (SIZES * WAYS.len()) as f64
 }
 
-/// Clusters similar parts, with a growing threshold until few enough remain. Returns no phases if all parts are alike.
+/// Clusters similar windows into phases. The threshold grows until there are few enough phases. Empty if all windows are
+/// similar.
 pub(super) fn cluster(parts: Vec<Phase>) -> Vec<Phase> {
     let mut alike = ALIKE;
     loop {

@@ -1,8 +1,8 @@
-//! Program signatures: misses in caches of 11 sizes and 4 associativities, of the whole run and by phase.
+//! Program signatures: misses in caches of 11 sizes and 4 associativities, for the whole run and by phase.
 //!
 //! Source: HASS, section 3. Input: traces. Output: a [`Carried`] signature, as a file ([`store`]), as bytes ([`note`]), or
-//! inside a binary ([`elf`]). A signature that is read is untrusted input: it is bounded and checked. At worst it misplaces the
-//! threads of the program that carries it.
+//! inside a binary ([`elf`]). A signature that is read is untrusted input, so its values are limited and checked. A wrong
+//! signature can only misplace the threads of its own program.
 
 pub mod elf;
 mod make;
@@ -14,47 +14,48 @@ use serde::{Deserialize, Serialize};
 
 pub use make::Maker;
 
-/// Schema name in every signature file.
+/// Schema identifier in every signature file.
 pub const SCHEMA: &str = "countersteer.signature/1";
-/// Largest number of phases.
+/// Limit on the number of phases.
 pub const MOST_PHASES: usize = 8;
-/// Largest length of a name, in bytes.
+/// Limit on the length of a name, in bytes.
 const MOST_NAME: usize = 64;
-/// Largest number of inputs.
+/// Limit on the number of inputs.
 const MOST_INPUTS: usize = 256;
 
-/// Misses per 4,096 instructions, by size and associativity.
+/// Misses per 4,096 instructions, by cache size and associativity.
 pub type Matrix = [[u16; WAYS.len()]; SIZES];
 
-/// A program's signature.
+/// Signature of a program, as it is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Carried {
-    /// `countersteer.signature/1`.
+    /// Schema identifier, `countersteer.signature/1`.
     pub schema: String,
-    /// The program's name.
+    /// Name of the program.
     pub name: String,
-    /// Sources of the signature: a trace or profile each.
+    /// Sources of the signature; each is a trace or a profile.
     pub inputs: Vec<String>,
-    /// Instructions of all inputs.
+    /// Number of instructions of all inputs.
     pub instructions: u64,
-    /// Mean over the inputs; 16 KiB first, 4 ways first.
+    /// Misses, as means over the inputs. The order is 16 KiB first, 4 ways first.
     pub misses: Matrix,
-    /// Phases of the run; empty if the whole run behaves alike.
+    /// Phases of the run; empty if the run has only one.
     #[serde(default)]
     pub phases: Vec<Phase>,
 }
 
-/// Phase of the run.
+/// Phase of a run, with its misses.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
-    /// Share of the instructions, 0 to 1.
+    /// Fraction of the instructions in this phase, 0 to 1.
     pub share: f64,
+    /// Misses in this phase.
     pub misses: Matrix,
 }
 
-/// Errors of reading, checking and writing signatures.
+/// Error of reading, checking or writing a signature.
 #[derive(Debug, thiserror::Error)]
 pub enum SignatureError {
     #[error("{path}: {source}")]
@@ -72,7 +73,7 @@ impl Carried {
     /// Parses and checks the JSON text of a signature.
     ///
     /// # Errors
-    /// Fails on text of another schema and on impossible values.
+    /// Fails if the text has another schema or contains invalid values.
     pub fn parse(path: &str, text: &str) -> Result<Self, SignatureError> {
         let foreign = |why: String| {
             let path = path.to_owned();
@@ -83,10 +84,10 @@ impl Carried {
         Ok(this)
     }
 
-    /// Checks the values of a signature.
+    /// Checks that the values of a signature are within their limits.
     ///
     /// # Errors
-    /// Returns a description of the first impossible value.
+    /// Returns a description of the first invalid value.
     pub fn check(&self) -> Result<(), String> {
         if self.schema != SCHEMA {
             return Err(format!(
@@ -109,16 +110,17 @@ impl Carried {
         Ok(())
     }
 
-    /// Returns the part of the signature that policies use.
+    /// Returns the signature in the form that policies use.
     #[must_use]
     pub fn signature(&self) -> Signature {
         Signature::of_counts(self.misses)
     }
 
-    /// Merges the signatures of several inputs, with equal weights. Their phases are kept as shares of the total.
+    /// Merges the signatures of several inputs, with equal weights. Their phases are kept; each phase is a fraction of the
+    /// total.
     ///
     /// # Errors
-    /// Fails without inputs, or with too many.
+    /// Fails if there are no inputs, or too many.
     pub fn merge(name: &str, parts: &[Self]) -> Result<Self, String> {
         if parts.is_empty() {
             return Err("there is nothing to merge".into());

@@ -1,7 +1,7 @@
-//! Binary form of a signature: the contents of an ELF note.
+//! Binary form of a signature, which is the contents of an ELF note.
 //!
 //! Layout, little-endian: magic, version, number of phases, length of the name; instructions; the name; the matrix of the whole
-//! run; each phase's share in 65,535ths and its matrix; a checksum over everything before it.
+//! run; each phase's fraction in 65,535ths and its matrix; a checksum over all preceding bytes.
 
 use std::hash::Hasher;
 
@@ -13,12 +13,15 @@ use super::{Carried, MOST_NAME, MOST_PHASES, Matrix, Phase, SCHEMA};
 pub const OWNER: &[u8] = b"Countersteer";
 /// Type of the note.
 pub const TYPE: u32 = 1;
+/// First bytes of the contents.
 const MAGIC: [u8; 4] = *b"CSIG";
+/// Version of the layout.
 const VERSION: u8 = 1;
+/// Size of a matrix in bytes.
 const MATRIX: usize = 2 * SIZES * WAYS.len();
-/// Bytes before the name.
+/// Number of bytes before the name.
 const FRONT: usize = 16;
-/// Largest size of a signature, in bytes.
+/// Limit on the size of a signature, in bytes.
 pub const MOST_BYTES: usize = FRONT + MOST_NAME + MATRIX + MOST_PHASES * (2 + MATRIX) + 8;
 
 fn checksum(bytes: &[u8]) -> u64 {
@@ -27,7 +30,7 @@ fn checksum(bytes: &[u8]) -> u64 {
     hash.finish()
 }
 
-/// Encodes a signature.
+/// Encodes a signature as the contents of a note.
 #[must_use]
 pub fn encode(carried: &Carried) -> Vec<u8> {
     let mut name = carried.name.as_bytes();
@@ -53,10 +56,10 @@ fn put(bytes: &mut Vec<u8>, matrix: &Matrix) {
     bytes.extend(matrix.iter().flatten().flat_map(|cell| cell.to_le_bytes()));
 }
 
-/// Decodes a signature.
+/// Decodes a signature from the contents of a note.
 ///
 /// # Errors
-/// Returns a description of the defect in the bytes.
+/// Fails with a description of the first defect in the bytes.
 pub fn decode(bytes: &[u8]) -> Result<Carried, String> {
     let wrong = |why: &str| Err(format!("the signature inside {why}"));
     let [m0, m1, m2, m3, version, phases, name, _, rest @ ..] = bytes else {

@@ -1,8 +1,8 @@
-//! Storage of signatures, and lookup of a binary's signature.
+//! Storage of signatures, and look-up of a binary's signature.
 //!
 //! The signature of a binary that must not change is in a side file, named by the build-id. Side files are below the data
-//! directories of the XDG base directory specification: the user's own first (`~/.local/share`), then the system's. A signature
-//! inside the binary has precedence.
+//! directories of the XDG base directory specification: the user's own directory first (`~/.local/share`), then the system's. A
+//! signature inside the binary takes precedence.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::{Carried, SignatureError, elf};
 
 const FOLDER: &str = "countersteer/signatures";
 
-/// Location of a signature.
+/// Location at which a signature was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     Inside,
@@ -24,7 +24,7 @@ fn hex(build_id: &[u8]) -> String {
     build_id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the user's data directory: `~/.local/share`, or the value of XDG_DATA_HOME.
+/// Returns the user's data directory: the value of XDG_DATA_HOME, or `~/.local/share`. `None` without a home directory.
 #[must_use]
 pub fn own_data() -> Option<PathBuf> {
     let named = std::env::var_os("XDG_DATA_HOME")
@@ -33,7 +33,7 @@ pub fn own_data() -> Option<PathBuf> {
     named.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share")))
 }
 
-/// Returns the data directories: the user's own first, then the system's.
+/// Returns the data directories: first the user's own, then the system's.
 #[must_use]
 pub fn data_folders() -> Vec<PathBuf> {
     let system = std::env::var_os("XDG_DATA_DIRS").filter(|dirs| !dirs.is_empty());
@@ -44,8 +44,8 @@ pub fn data_folders() -> Vec<PathBuf> {
     own_data().into_iter().chain(system).collect()
 }
 
-/// Returns the time of the last change of side files in any data directory, in seconds and nanoseconds; `None` if there were
-/// never any.
+/// Returns the time of the last change of side files in all data directories, in seconds and nanoseconds. `None` if there is no
+/// folder of side files.
 #[must_use]
 pub fn last_change() -> Option<(i64, i64)> {
     let folders = data_folders().into_iter();
@@ -53,7 +53,7 @@ pub fn last_change() -> Option<(i64, i64)> {
     changed.map(|at| (at.mtime(), at.mtime_nsec())).max()
 }
 
-/// Returns the user's side file for a build-id; `None` without a home directory.
+/// Returns the path of the user's side file for a build-id; `None` without a home directory.
 #[must_use]
 pub fn side_file(build_id: &[u8]) -> Option<PathBuf> {
     Some(
@@ -63,7 +63,7 @@ pub fn side_file(build_id: &[u8]) -> Option<PathBuf> {
     )
 }
 
-/// Reads a signature file.
+/// Reads a signature from its file.
 ///
 /// # Errors
 /// Fails if the file cannot be read or contains no signature.
@@ -77,7 +77,7 @@ pub fn read(path: &Path) -> Result<Carried, SignatureError> {
     Carried::parse(&shown, &text)
 }
 
-/// Returns the signature of a binary; `None` if it has none.
+/// Returns the signature of a binary, and its location. `None` if the binary has none.
 ///
 /// # Errors
 /// Fails if a file cannot be read, if `path` is no ELF binary, or if the signature is damaged.

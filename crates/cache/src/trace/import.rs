@@ -1,8 +1,8 @@
-//! Imports traces of other tools.
+//! Import of traces from other tools.
 //!
 //! Input: ChampSim's 64-byte records, the output of valgrind's lackey with `--trace-mem=yes`, or the output of drmemtrace's
-//! `view`. Output: a trace. These formats contain no mispredictions and no parallelism. The trace therefore has no profile and
-//! serves for miss curves and signatures.
+//! `view`. Output: a trace. These formats contain no mispredictions and no parallelism. The trace therefore has no profile, and
+//! is useful only for miss curves and signatures.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};
@@ -11,7 +11,7 @@ use super::{TraceError, TraceWriter};
 use crate::tracer::Tracer;
 use crate::wire::ENDS;
 
-/// Format of an imported trace.
+/// Format of a trace of another tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     ChampSim,
@@ -27,13 +27,13 @@ impl Format {
     ];
 }
 
-/// Bytes of a ChampSim record: ip, two flags, six registers, two addresses written and four read.
+/// Size of a ChampSim record in bytes: ip, two flags, six registers, two addresses written and four read.
 const CHAMPSIM: usize = 64;
-/// Longest accepted line of text, in bytes; a longer one is an error.
+/// Limit on the length of a line of text in bytes; a longer line is an error.
 const MOST_LINE: u64 = 1 << 16;
-/// Largest size of one access, in bytes.
+/// Limit on the size of one access, in bytes.
 const MOST_BYTES: u64 = 4096;
-/// Largest number of threads.
+/// Limit on the number of threads.
 const MOST_THREADS: usize = 1 << 16;
 
 struct Threads<'a, W: Write> {
@@ -47,14 +47,14 @@ impl<W: Write> Threads<'_, W> {
     fn tracer(&mut self, tid: u64) -> &mut Tracer {
         let next = self.tracers.len() as u32 + 1;
         let sets = self.filter_sets;
-        // Each workload is a process.
+        // Each workload of drmemtrace becomes a process.
         let pid = (tid >> 32) as u32;
         self.tracers
             .entry(tid)
             .or_insert_with(|| Tracer::new(next, pid, sets))
     }
 
-    /// Passes a complete block on, before the next instruction.
+    /// Adds an instruction. If the thread's block is complete, it is written first.
     fn instruction(&mut self, tid: u64) -> Result<(), TraceError> {
         self.instructions += 1;
         if self.tracer(tid).is_complete() {
@@ -82,16 +82,16 @@ impl<W: Write> Threads<'_, W> {
     }
 }
 
-/// Returns the first and last line of an access.
+/// Returns the first and the last cache line of an access.
 fn lines(address: u64, bytes: u64) -> (u64, u64) {
     let last = address.saturating_add(bytes.clamp(1, MOST_BYTES) - 1);
     (address >> 6, last >> 6)
 }
 
-/// Imports a trace into a writer; `path` is for messages.
+/// Imports a trace of another tool into a writer; `path` is its name in errors.
 ///
 /// # Errors
-/// Fails if reading or writing fails, and on input of another format.
+/// Fails if reading or writing fails, or if the input has another format.
 pub fn import<W: Write>(
     path: &str,
     format: Format,
@@ -168,7 +168,7 @@ fn champsim<W: Write>(
     Ok(())
 }
 
-/// Parsed line of text: thread and event.
+/// Parsed line of a text trace: thread and event.
 struct Line {
     tid: u64,
     what: LineWhat,
@@ -233,7 +233,7 @@ fn text<W: Write>(
     Ok(())
 }
 
-/// The beginning of a line, for messages.
+/// Returns the beginning of a line, for error messages.
 fn shown(line: &str) -> String {
     const MOST: usize = 80;
     let beginning: String = line.chars().take(MOST).collect();
@@ -245,7 +245,7 @@ fn shown(line: &str) -> String {
     format!("{}{more}", beginning.escape_debug())
 }
 
-/// `I  04000d20,3`, ` L 1ffefffa08,8`; what valgrind says besides begins with `==` or `--`.
+/// Parses a line such as `I  04000d20,3` or ` L 1ffefffa08,8`. `None` for valgrind's messages, which begin with `==` or `--`.
 fn lackey(line: &str) -> Result<Option<Line>, String> {
     let line = line.trim();
     if line.is_empty() || line.starts_with("==") || line.starts_with("--") {
@@ -271,8 +271,8 @@ fn lackey(line: &str) -> Result<Option<Line>, String> {
     }))
 }
 
-/// Parses the thread column of drmemtrace's view: `1310715` or `T1310715`. Newer releases write `W0.T1310715` with the workload;
-/// thread numbers of two workloads may be equal.
+/// Parses the thread column of drmemtrace's view: `1310715` or `T1310715`. Newer releases write `W0.T1310715` with the workload,
+/// because two workloads may have equal thread numbers.
 fn thread_of(column: &str) -> Option<u64> {
     let Some((workload, thread)) = column.split_once('.') else {
         return column.trim_start_matches('T').parse().ok();
@@ -282,7 +282,8 @@ fn thread_of(column: &str) -> Option<u64> {
     Some(u64::from(workload) << 32 | u64::from(thread))
 }
 
-/// Parses `12  1:  W0.T1310715 ifetch  3 byte(s) @ 0x00007fef6f68b1d0 48 89 e7 mov ...`. Lines of other kinds are skipped.
+/// Parses a line such as `12  1:  W0.T1310715 ifetch  3 byte(s) @ 0x00007fef6f68b1d0 48 89 e7 mov ...`. `None` for lines of
+/// other kinds.
 fn drmemtrace(line: &str) -> Result<Option<Line>, String> {
     let words: Vec<&str> = line.split_whitespace().take(10).collect();
     let kind = |word: &&str| matches!(*word, "ifetch" | "read" | "write");

@@ -8,8 +8,8 @@
 //! - an index of the blocks and the [`Trailer`] as JSON;
 //! - the offset of the index.
 //!
-//! A file is written, and can be read, in one pass. If its end is missing (the recorder was killed, or the file comes through a
-//! pipe), it has no index, but its blocks are valid.
+//! A file is written in one pass, and can be read in one pass. If its end is missing (the recorder was killed, or the file comes
+//! through a pipe), it has no index, but its blocks are valid.
 
 mod import;
 mod read;
@@ -24,30 +24,33 @@ pub use import::{Format, import};
 pub use read::{Blocks, TraceFile};
 pub use write::{Totals, TraceWriter};
 
-/// Schema name in every trace.
+/// Schema identifier in every trace.
 pub const SCHEMA: &str = "countersteer.trace/1";
 /// First bytes of a trace.
 pub const MAGIC: [u8; 8] = *b"CSTRACE1";
+/// First word of a block.
 const BLOCK_MAGIC: u32 = 0x314b_4c42;
+/// First word of the index.
 const INDEX_MAGIC: u32 = 0x3158_4449;
+/// Last bytes of a complete trace.
 const END_MAGIC: [u8; 8] = *b"CSTREND1";
-/// Largest size of the JSON parts, in bytes.
+/// Limit on the size of each JSON part, in bytes.
 const MOST_JSON: u32 = 64 << 20;
-/// Seed of checksums.
+/// Seed of the checksums.
 const SEED: u64 = 0;
 
 /// Metadata before the events of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
-    /// `countersteer.trace/1`.
+    /// Schema identifier, `countersteer.trace/1`.
     pub schema: String,
-    /// Short name; by default the file name of the program.
+    /// Short name of the trace; by default the file name of the program.
     pub name: String,
-    /// Command that records the trace again, or the imported file.
+    /// Command that records the trace again, or the name of the imported file.
     pub detail: String,
-    /// Number of sets of the filter. Accesses are left out if they hit the MRU way in every LRU cache of this many sets or more.
-    /// 0: no filter.
+    /// Number of sets of the filter; 0 without a filter. Accesses are omitted if they hit the MRU way in every LRU cache of at
+    /// least this number of sets.
     pub filter_sets: u32,
     /// True if the trace contains instruction fetches.
     pub fetches: bool,
@@ -58,22 +61,22 @@ pub struct Header {
 #[serde(deny_unknown_fields)]
 pub struct Trailer {
     pub totals: Totals,
-    /// Reason if the recording ended before the program did.
+    /// Reason for which the recording ended before the program did; `None` for a complete trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<String>,
-    /// Other measurements of the same run: parallelism, branches, phases.
+    /// Other measurements of the same run: parallelism, branches, phases. `None` without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Box<Recorded>>,
 }
 
-/// Position of a block in a file.
+/// Position of a block in a file, with the block's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub offset: u64,
     pub head: Head,
 }
 
-/// Errors of reading, writing and importing traces.
+/// Error of reading, writing or importing a trace.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     #[error("{path}: {source}")]

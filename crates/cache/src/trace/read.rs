@@ -1,4 +1,4 @@
-//! Trace readers: in one pass from any input, or block by block from a file with an index.
+//! Readers of traces: in one pass from any input, or block by block from a file with an index.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,21 +13,21 @@ use super::{
 };
 use crate::wire::{HEAD_WORDS, Head, MOST_WORDS};
 
-/// Bytes before a block's payload, checksum excluded.
+/// Number of bytes before a block's compressed events, without the checksum.
 const FRONT: usize = 8 + HEAD_WORDS * 4;
-/// Bytes of an index entry.
+/// Size of an entry of the index, in bytes.
 const ENTRY: usize = 8 + HEAD_WORDS * 4;
 
-/// Bytes of an index at most: that of four million blocks.
+/// Limit on the size of an index in bytes, which allows four million blocks.
 const MOST_INDEX: u64 = 256 << 20;
 
-/// Next item of a trace that is read in one pass.
+/// Next part of a trace that is read in one pass.
 enum Next {
     Block(Head, Vec<u32>),
     End(Trailer),
 }
 
-/// Blocks of a trace in the order of the file.
+/// Reader of a trace's blocks in the order of the file.
 pub struct Blocks<R: Read> {
     path: String,
     input: R,
@@ -52,7 +52,7 @@ fn head(bytes: &[u8], at: usize) -> Option<Head> {
 }
 
 impl<R: Read> Blocks<R> {
-    /// Begins to read a trace; `path` is for messages.
+    /// Starts reading a trace; `path` is its name in errors.
     ///
     /// # Errors
     /// Fails if reading fails, or if the input is no trace.
@@ -101,7 +101,7 @@ impl<R: Read> Blocks<R> {
         TraceError::damaged(&self.path, self.offset, why)
     }
 
-    /// Reads the next `count` bytes. Memory grows with the available bytes, not with the stated length.
+    /// Reads the next `count` bytes. Memory grows only with the bytes that exist, not with `count`.
     fn take(&mut self, count: usize) -> Result<Vec<u8>, TraceError> {
         let mut bytes = Vec::new();
         let mut part = (&mut self.input).take(count as u64);
@@ -119,19 +119,19 @@ impl<R: Read> Blocks<R> {
         &self.header
     }
 
-    /// Returns the trailer, once it was read.
+    /// Returns the trailer; `None` until it was read.
     #[must_use]
     pub fn trailer(&self) -> Option<&Trailer> {
         self.trailer.as_ref()
     }
 
-    /// Returns the sums over the blocks read so far.
+    /// Returns the totals of the blocks read so far.
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// Returns the next block; `None` at the end, even if the trace is cut off.
+    /// Returns the next block: head and words. `None` at the end, even if the trace is truncated.
     ///
     /// # Errors
     /// Fails if reading fails, or if the trace is damaged.
@@ -204,7 +204,7 @@ impl<R: Read> Blocks<R> {
     }
 }
 
-/// Checks and unpacks a block.
+/// Checks and decompresses a block. Returns its words.
 fn unpack(front: &[u8], packed: &[u8], sum: &[u8], head: &Head) -> Result<Vec<u32>, &'static str> {
     if checksum(&[front, packed]) != long(sum, 0) {
         return Err("a block's checksum is wrong");
@@ -222,7 +222,7 @@ fn unpack(front: &[u8], packed: &[u8], sum: &[u8], head: &Head) -> Result<Vec<u3
         .collect())
 }
 
-/// Checks and parses an index with its trailer.
+/// Checks and parses an index. Returns its entries and the trailer.
 fn parse_index(index: &[u8], sum: &[u8]) -> Result<(Vec<Entry>, Trailer), String> {
     if checksum(&[index]) != long(sum, 0) {
         return Err("the index's checksum is wrong".into());
@@ -246,7 +246,7 @@ fn parse_index(index: &[u8], sum: &[u8]) -> Result<(Vec<Entry>, Trailer), String
     Ok((entries, trailer))
 }
 
-/// Trace file with its index in memory.
+/// Trace file whose index is in memory.
 #[derive(Debug)]
 pub struct TraceFile {
     path: PathBuf,
@@ -257,7 +257,7 @@ pub struct TraceFile {
 }
 
 impl TraceFile {
-    /// Opens a trace. A trace without an index is read through once.
+    /// Opens a trace file. If it has no index, it is read once to create one.
     ///
     /// # Errors
     /// Fails if reading fails, or if the trace is damaged.
@@ -291,13 +291,13 @@ impl TraceFile {
         &self.trailer
     }
 
-    /// Returns the blocks in the order of the file.
+    /// Returns the entries of all blocks in the order of the file.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Returns the events of a block.
+    /// Returns the words of a block, which encode its events.
     ///
     /// # Errors
     /// Fails if reading fails, or if the trace is damaged.
@@ -325,7 +325,7 @@ impl TraceFile {
     }
 }
 
-/// Returns the index at the end of a file; `None` if it is missing or damaged.
+/// Returns the index and the trailer at the end of a file; `None` if they are missing or damaged.
 fn index_of(file: &File, length: u64) -> Option<(Vec<Entry>, Trailer)> {
     let mut end = [0; 24];
     let end_at = length.checked_sub(24)?;
@@ -340,7 +340,7 @@ fn index_of(file: &File, length: u64) -> Option<(Vec<Entry>, Trailer)> {
     (word(&index, 0) == INDEX_MAGIC).then(|| parse_index(&index, &end[..8]).ok())?
 }
 
-/// Reads a trace through and builds the missing index.
+/// Reads the whole trace and creates the missing index.
 fn scan<R: Read>(blocks: &mut Blocks<R>) -> Result<(Vec<Entry>, Trailer), TraceError> {
     let mut entries = Vec::new();
     let mut cut = false;
@@ -349,7 +349,7 @@ fn scan<R: Read>(blocks: &mut Blocks<R>) -> Result<(Vec<Entry>, Trailer), TraceE
         match blocks.next_block() {
             Ok(Some((head, _))) => entries.push(Entry { offset, head }),
             Ok(None) => break,
-            // The recorder was killed in the middle of a block.
+            // The recorder was killed while it wrote a block.
             Err(TraceError::Damaged { .. }) if !entries.is_empty() => {
                 cut = true;
                 break;

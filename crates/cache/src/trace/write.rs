@@ -1,4 +1,4 @@
-//! Trace writer, block by block.
+//! Writer of traces, block by block.
 
 use std::io::Write;
 
@@ -9,10 +9,10 @@ use super::{
 };
 use crate::wire::{ENDS, Head};
 
-/// Compression level of zstd: the recorder must keep up with the program.
+/// Compression level of zstd; the recorder must be as fast as the program.
 const LEVEL: i32 = 1;
 
-/// Sums over a trace.
+/// Totals of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Totals {
@@ -21,12 +21,12 @@ pub struct Totals {
     pub stores: u64,
     pub threads: u32,
     pub blocks: u64,
-    /// Bytes of events before compression.
+    /// Size of the events before compression, in bytes.
     pub event_bytes: u64,
 }
 
 impl Totals {
-    /// Adds a block.
+    /// Adds a block to the totals.
     pub fn add(&mut self, head: &Head) {
         self.instructions += u64::from(head.instructions);
         self.loads += u64::from(head.loads);
@@ -37,7 +37,7 @@ impl Totals {
     }
 }
 
-/// Trace that is being written.
+/// Trace file that is being written.
 pub struct TraceWriter<W: Write> {
     path: String,
     out: W,
@@ -48,7 +48,7 @@ pub struct TraceWriter<W: Write> {
 }
 
 impl<W: Write> TraceWriter<W> {
-    /// Begins a trace; `path` is for messages.
+    /// Starts a trace; `path` is its name in errors.
     ///
     /// # Errors
     /// Fails if writing fails.
@@ -78,7 +78,7 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// Adds a block of events.
+    /// Writes a block of events.
     ///
     /// # Errors
     /// Fails if writing fails.
@@ -112,7 +112,7 @@ impl<W: Write> TraceWriter<W> {
         self.totals
     }
 
-    /// Ends the trace with its index.
+    /// Ends the trace: writes the index and the trailer. Returns the output.
     ///
     /// # Errors
     /// Fails if writing fails.
