@@ -1,4 +1,4 @@
-//! Errors of counters, with their remedies.
+//! Errors of counting, with their remedies.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,13 +13,13 @@ use crate::perf::vendor::VendorError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CounterError {
-    /// Event that this machine does not know or cannot count.
+    /// The machine does not know an event, or cannot count it.
     #[error("events: {0}")]
     Spec(#[from] SpecError),
-    /// Unknown metric, or one whose events cannot be counted on this machine.
+    /// A metric is unknown, or its events cannot be counted on this machine.
     #[error("metrics: {0}")]
     Metric(SpecError),
-    /// Sets that cannot be planned.
+    /// The event sets cannot be divided among the counters.
     #[error(transparent)]
     Plan(#[from] PlanError),
     #[error(
@@ -31,7 +31,7 @@ pub enum CounterError {
         event: String,
         target: String,
         paranoid: String,
-        /// Value of the setting that would permit it.
+        /// Value of `kernel.perf_event_paranoid` that would permit the event.
         wanted: i32,
     },
     /// BPF programs are required, but cannot be loaded.
@@ -39,7 +39,7 @@ pub enum CounterError {
         "threads cannot be counted by BPF programs here: {reason}; without `--bpf always` they have counters of their own"
     )]
     NoBpf { reason: String },
-    /// The kernel refuses the event.
+    /// The kernel refuses to open the event.
     #[error(
         "the kernel refuses to count `{event}` of {target}: {source}{}",
         hint(source)
@@ -62,22 +62,22 @@ pub enum CounterError {
     /// The program to be counted cannot be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// There is no such process or thread.
+    /// The process or thread does not exist.
     #[error("there is no {what} {id}; `ps -eLo pid,tid,comm` lists those that run")]
     Gone { what: &'static str, id: u32 },
-    /// A process or thread exists, but /proc cannot be read for it.
+    /// The process or thread exists, but its files in /proc cannot be read.
     #[error(transparent)]
     Proc(#[from] ProcError),
     #[error("{}: {source}; name a folder of the cgroup file system, below /sys/fs/cgroup", path.display())]
     Cgroup { path: PathBuf, source: io::Error },
-    /// Control group for which the kernel keeps no counters.
+    /// The kernel keeps no counters for the control group.
     #[error("the kernel keeps no counters for the control group {}: {remedy}", path.display())]
     CgroupUncounted {
         path: PathBuf,
-        /// Remedy that makes the kernel keep counters.
+        /// Remedy after which the kernel keeps counters for the group.
         remedy: String,
     },
-    /// CPU that is not online.
+    /// The requested CPU is not online.
     #[error("CPU {cpu} is not online; {online} are")]
     Offline { cpu: u32, online: String },
     /// A ring buffer cannot be mapped.
@@ -92,10 +92,10 @@ pub enum CounterError {
         content: String,
         expected: &'static str,
     },
-    /// List of events of a vendor that cannot be read.
+    /// A vendor's list of events cannot be read.
     #[error(transparent)]
     Vendor(#[from] VendorError),
-    /// Operation that a region does not allow in its state, or invalid options.
+    /// An operation is not allowed in the state of a region, or its options are invalid.
     #[error("{0}")]
     Region(&'static str),
     #[error("{doing} failed: {source}")]
@@ -106,18 +106,19 @@ pub enum CounterError {
 }
 
 impl CounterError {
-    /// Makes an error for a failed system call, with the operation that failed.
+    /// Returns a function that makes an error from a failed system call. `doing` names the operation that failed.
     pub fn system(doing: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| Self::System { doing, source }
     }
 
-    /// True if the cause is a CPU that does not count, or not yet: the kernel shows it as online a little earlier.
+    /// True if the cause is a CPU that is offline, or that does not count yet. Sysfs shows a CPU as online a little
+    /// earlier than it counts.
     pub(super) fn is_of_cpu_offline(&self) -> bool {
         matches!(self, Self::Refused { source, .. } if source.raw_os_error() == Some(libc::ENODEV))
     }
 
-    /// True if the cause is a thread that has ended. Kernels report it in several ways if it ended between two events of a
-    /// group.
+    /// True if the cause is a thread that has exited. Kernels report this in several ways if the thread exited between the
+    /// opening of two events of a group.
     pub(super) fn is_of_end(&self, tid: u32) -> bool {
         let Self::Refused { source, .. } = self else {
             return false;

@@ -1,13 +1,16 @@
-//! Counters of the kernel: events of PMUs and of the kernel itself, per thread, per CPU, per control group, and around code.
+//! Counting of hardware and kernel events with `perf_event_open`: per thread, per CPU, per control group, and around sections
+//! of code.
 //!
 //! Input: event strings and a [`Target`]. Output: [`countersteer_model::sample::Samples`], period by period, from a
 //! [`Session`]. A [`region::Region`] counts between two points of a program.
 //!
 //! Every set of events is opened on the target once per CPU, with one ring buffer per CPU. All threads that the target creates
-//! inherit it. The kernel writes forks, names and exits into the ring. It also writes the counts of a thread whenever the
-//! thread has run for a part of the period; for this, `perf::open` requests a sample of a clock in each group. At a thread's
-//! exit it writes the final counts. So there is no file descriptor per thread, none is opened too late, and each counter is
-//! needed once. Losses of a ring show as a difference to the totals, which the kernel keeps apart, and are reported.
+//! inherit the events. The kernel writes forks, names and exits into the ring buffer. It also writes the counts of a thread
+//! whenever the thread has run for a fraction of the period; for this, `perf::open` requests samples of a clock in each group.
+//! At a thread's exit it writes the final counts.
+//!
+//! So there is no file descriptor per thread, none is opened too late, and each counter is needed only once. Losses of a ring
+//! buffer appear as a difference to the totals, which the kernel keeps separately, and are reported.
 //!
 //! If BPF programs may be loaded, they count threads instead (`counting::bpf`), which costs less.
 

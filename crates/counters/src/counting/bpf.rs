@@ -1,8 +1,8 @@
-//! Threads that BPF programs follow and count.
+//! Counting of threads by BPF programs.
 //!
 //! Input: a [`Follow`], which represents the loaded programs (crate `bpf`), and its reports. Output: the same events as from
-//! rings of counters. The counters run on CPUs all the time and are not switched with threads, and a fork opens none. That
-//! costs less than counters of threads do, but needs more privileges.
+//! the ring buffers of per-thread counters. The counters of CPUs count all the time: they are not switched with threads, and
+//! a fork opens none. This costs less than per-thread counters, but needs more privileges.
 pub(crate) mod interface;
 
 use std::os::fd::OwnedFd;
@@ -21,13 +21,15 @@ use crate::perf::open::{GroupInfo, Opening, Places, Says};
 use crate::perf::sys;
 use interface::{BpfLoader, BpfRequest, Follow, Kind, TaskReport};
 
-/// Interval between checks for room for more threads.
+/// Interval between checks of whether the tables of the programs are almost full.
 const LOOK: Nanos = Nanos::from_millis(50);
-/// Longest wait for the final counts of processes that have ended, and the pause between checks.
+/// Limit on the time for which the final counts of processes that have exited are awaited.
 const PATIENCE: Nanos = Nanos::from_millis(500);
+/// Pause between two checks for these counts.
 const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);
 
-/// Loads the BPF programs if that is possible; `None` if threads are to have counters of their own instead.
+/// Loads the BPF programs for a request. Returns `None` if they are not possible, and threads get counters of their own
+/// instead.
 pub(super) fn follow(
     request: &Request,
     spacing_ns: u64,
@@ -83,15 +85,17 @@ fn suits(request: &Request) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// True if this process sees the same TIDs as the kernel, those of the outermost PID namespace.
+/// True if this process sees the same TIDs as the kernel, which are those of the outermost PID namespace.
 #[must_use]
 pub fn sees_all_threads(root: &Path) -> bool {
     Procfs::below(root).in_outermost_namespace()
 }
 
-/// Bits of the effective capabilities.
+/// Bit of the capability CAP_SYS_ADMIN in the effective set.
 const CAP_SYS_ADMIN: u64 = 1 << 21;
+/// Bit of the capability CAP_PERFMON in the effective set.
 const CAP_PERFMON: u64 = 1 << 38;
+/// Bit of the capability CAP_BPF in the effective set.
 const CAP_BPF: u64 = 1 << 39;
 
 /// True if this process may load BPF programs that observe threads.
@@ -107,12 +111,13 @@ pub(super) struct BpfCounters {
     follow: Box<dyn Follow>,
     infos: Vec<GroupInfo>,
     poller: Poller,
-    /// Processes of the threads that existed before counting began.
+    /// PIDs of the threads that existed before counting began.
     pids: Vec<u32>,
 }
 
 impl BpfCounters {
-    /// Counters over loaded programs that follow threads of these processes; `awaited` reports the exits of the processes.
+    /// Returns counters over loaded programs that follow the threads of the processes `pids`. The descriptors `awaited`
+    /// report the exits of these processes.
     pub(super) fn new(
         follow: Box<dyn Follow>,
         plan: &Plan,
@@ -179,7 +184,7 @@ impl TaskCounters for BpfCounters {
     fn poll(&mut self, sorter: &mut EventSorter, ledger: &mut Ledger) {
         let Self { follow, infos, .. } = self;
         follow.collect(&mut |at, tid, report| match report {
-            // Most reports are of this kind, and their order does not matter.
+            // Most reports are counts alone, whose order does not matter, so they skip the sorter.
             TaskReport::Counted {
                 pid,
                 kind,
@@ -218,7 +223,7 @@ impl TaskCounters for BpfCounters {
         Some((id as usize, Says::Due))
     }
 
-    /// There are no totals besides the counts of threads.
+    /// BPF programs keep no totals besides the counts of threads, so the result is zero.
     fn read(&mut self, group: usize, values: &mut Vec<u64>) -> Result<(u64, u64), CounterError> {
         values.clear();
         values.resize(
@@ -248,8 +253,8 @@ impl TaskCounters for BpfCounters {
         self.follow.is_crowded()
     }
 
-    /// Waits for final counts. The exit of a thread is visible to its parent a little before that thread leaves its CPU. So
-    /// threads of the awaited processes, and other threads that have exited by /proc, may still lack their final counts.
+    /// Waits for final counts. A parent sees the exit of a thread a little before that thread leaves its CPU. So threads of
+    /// the awaited processes, and other threads that have exited according to /proc, may still lack their final counts.
     fn wait_for_final_counts(&mut self) {
         let until = self.now() + PATIENCE;
         let mut ending = self.follow.living();

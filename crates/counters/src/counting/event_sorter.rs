@@ -1,9 +1,11 @@
-//! Event sorter: a reorder buffer that passes reports of rings and of BPF programs on in the order of time.
+//! Event sorter: a buffer that passes on the reports of ring buffers and of BPF programs in the order of time.
 //!
-//! Input: records of all rings. Output: events by time. The fork of a thread may be in one CPU's ring and its exit in
-//! another's. So rings are read one after the other and their records sorted. Very recent records wait for the next read, since
-//! an earlier record of another ring may still be on its way. Final counts come a little after their exit, so an exit gets a
-//! later time. On a busy machine final counts may come much later, so the exit waits for all of them.
+//! Input: records of all ring buffers. Output: events by time.
+//!
+//! The fork of a thread may be in one CPU's ring buffer and its exit in another's. So the ring buffers are read one after the
+//! other, and their records are sorted. Very recent records wait for the next read, since an earlier record of another ring
+//! buffer may still come. Final counts are written a little after the exit, so an exit gets a later time. On a busy machine
+//! they may be written much later, so the exit waits for all of them.
 
 use std::time::Duration;
 
@@ -13,16 +15,16 @@ use rustc_hash::FxHashMap;
 use super::bpf::interface::TaskReport;
 use crate::perf::record::{Counts, Record, parse};
 
-/// Kind of event of a thread.
+/// Kind of a thread's event, with its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KernelEventKind {
-    /// The thread was created by `parent`.
+    /// The thread was created by the thread `parent`, in the process `pid`.
     Forked { pid: u32, parent: u32 },
-    /// The thread had the TID `before`, and has now taken that of its process.
+    /// The thread had the TID `before`, and now has the TID of its process, `pid`.
     Renumbered { pid: u32, before: u32 },
-    /// The thread got a name, possibly with a new program.
+    /// The thread was given a name. `exec` is true if it executes a new program.
     Named { name: [u8; 16], exec: bool },
-    /// Counts of the group of event `id`: the counts so far or the final ones. `cpu` is set if the group counts on several
+    /// Counts of the group to which the event `id` belongs, up to now or final. `cpu` is set if the group counts on several
     /// CPUs.
     Counted {
         pid: u32,
@@ -34,11 +36,11 @@ pub(super) enum KernelEventKind {
         events: usize,
         cpu: Option<CpuId>,
     },
-    /// The thread exited; `pid` is its process, if known.
+    /// The thread exited; `pid` is its process, `None` if unknown.
     Exited { pid: Option<u32> },
 }
 
-/// Event of a thread that the kernel reports, and its time.
+/// Event of a thread that the kernel reported, with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KernelEvent {
     pub(super) at: u64,
@@ -47,7 +49,7 @@ pub(super) struct KernelEvent {
 }
 
 impl KernelEvent {
-    /// True if exits that wait for final counts may have to be passed on before this event.
+    /// True if this event implies that other threads have exited: exits that wait for final counts may have to come before it.
     const fn ends_others(&self) -> bool {
         matches!(
             self.kind,
@@ -55,8 +57,8 @@ impl KernelEvent {
         )
     }
 
-    /// True if the exit `end` has to be: its TID belongs to another thread now, or an exec has ended all other threads of its
-    /// process.
+    /// True if the exit `end` must be passed on before this event. Either this event gives the TID to another thread, or it is an
+    /// exec that has ended all other threads of the process.
     fn follows_end(&self, end: &Self) -> bool {
         match (self.kind, end.kind) {
             (KernelEventKind::Forked { .. }, _) => end.tid == self.tid,
@@ -68,38 +70,39 @@ impl KernelEvent {
     }
 }
 
-/// Events that wait until no earlier event can come any more.
+/// Sorter that keeps events until no earlier event can come.
 #[derive(Debug, Default)]
 pub(super) struct EventSorter {
     waiting: Vec<KernelEvent>,
     values: Vec<u64>,
-    /// Emptied vectors of the last round.
+    /// Emptied vectors of the last round, kept for their memory.
     spare: (Vec<KernelEvent>, Vec<u64>),
-    /// True if something other than counts waits.
+    /// True if events other than counts are waiting.
     eventful: bool,
-    /// Records that did not fit into a ring.
+    /// Number of records that did not fit into a ring buffer.
     pub(super) lost: u64,
+    /// Number of exits recorded so far.
     pub(super) ended: u64,
-    /// Number of final counts of each thread that was created with counters, one for each group; 0 if the kernel reports none.
+    /// Number of final counts that the kernel reports for each created thread: one per group. 0 if the kernel reports none.
     pub(super) final_counts: u32,
-    /// Number of final counts still to come, by thread.
+    /// Number of final counts that have not come yet, by TID.
     owed: FxHashMap<u32, u32>,
-    /// True if nothing more will be reported.
+    /// True if no more records will come.
     over: bool,
-    /// Threads whose exit was passed on before all their final counts had come.
+    /// Number of threads whose exit was passed on before all their final counts had come.
     pub(super) unheard: u64,
 }
 
-/// Longest time from a record's time stamp to its arrival in the ring.
+/// Limit on the time in ns from a record's time stamp to its arrival in the ring buffer.
 const SETTLING_NS: u64 = 100_000;
 
-/// Longest time from a thread's exit to its final counts.
+/// Limit on the usual time in ns from a thread's exit to its final counts.
 const FINAL_COUNTS_NS: u64 = 1_000_000;
 
 /// Time after which all events of threads have been processed, exits included.
 pub(super) const TAKEN_IN: Duration = Duration::from_nanos(FINAL_COUNTS_NS + 2 * SETTLING_NS);
 
-/// Longest time for which an exit waits for final counts that do not come.
+/// Limit on the time in ns for which an exit waits for final counts that do not come.
 const PATIENCE_NS: u64 = 1_000_000_000;
 
 impl EventSorter {
@@ -148,7 +151,7 @@ impl EventSorter {
         }
     }
 
-    /// Adds a report of BPF programs.
+    /// Adds a report of the BPF programs, with its time and TID.
     pub(super) fn report(&mut self, at: Nanos, tid: u32, report: &TaskReport<'_>) {
         let kind = match *report {
             TaskReport::Forked { pid, parent } => KernelEventKind::Forked { pid, parent },
@@ -195,23 +198,24 @@ impl EventSorter {
         self.waiting.push(KernelEvent { at, tid, kind });
     }
 
-    /// Expects no final counts of this thread: its exit does not wait for any.
+    /// Marks a thread as one without final counts, so that its exit does not wait for any.
     pub(super) fn expect_no_final_counts(&mut self, tid: u32) {
         self.owed.remove(&tid);
     }
 
-    /// Nothing more will be reported: exits do not wait any longer.
+    /// Stores that no more records will come, so that exits no longer wait.
     pub(super) const fn no_more(&mut self) {
         self.over = true;
     }
 
-    /// True if this is the exit of a thread whose final counts are still to come.
+    /// True if the event is the exit of a thread whose final counts have not all come at the time `now`.
     fn waits(&self, event: &KernelEvent, now: u64) -> bool {
         let ends = matches!(event.kind, KernelEventKind::Exited { .. });
         ends && !self.over && now < event.at + PATIENCE_NS && self.owed.contains_key(&event.tid)
     }
 
-    /// Counts the outstanding final counts. Returns true if these were the thread's last ones.
+    /// Updates the number of final counts that have not come yet. Returns true if the event holds the last final counts of its
+    /// thread.
     fn account(&mut self, event: &KernelEvent) -> bool {
         match event.kind {
             KernelEventKind::Forked { .. } if self.final_counts > 0 => {
@@ -261,13 +265,12 @@ impl EventSorter {
         );
     }
 
-    /// Passes everything on. Use this if nothing earlier is still to come and each thread has reported each kind of counts
-    /// once.
+    /// Passes on all events. Valid if no earlier event can come, and each thread has reported each kind of counts only once.
     pub(super) fn take_all(&mut self, now: u64, mut take: impl FnMut(&KernelEvent, &[u64])) {
         if self.eventful {
             return self.settled(now, true, take);
         }
-        // The order of counts alone does not matter.
+        // If there are only counts, their order does not matter.
         self.waiting
             .iter()
             .for_each(|event| take(event, self.values_of(event)));
@@ -275,7 +278,7 @@ impl EventSorter {
         self.values.clear();
     }
 
-    /// Passes on, in order, the events that have settled when the clock showed `now`; with `all`, all events.
+    /// Passes on, in the order of time, the events that are old enough at the time `now`; with `all`, all events.
     pub(super) fn settled(
         &mut self,
         now: u64,
@@ -326,8 +329,8 @@ impl EventSorter {
         self.spare = (all, std::mem::replace(&mut self.values, values));
     }
 
-    /// Puts exits in front of an exec of their process: at an exec all other threads have exited, and nothing of them is still
-    /// to come.
+    /// Moves exits in front of an exec of their process. At an exec all other threads of the process have exited, and no more
+    /// of their records can come.
     fn let_go_before_programs(&mut self) {
         let starts = |(place, event): (usize, &KernelEvent)| {
             matches!(event.kind, KernelEventKind::Named { exec: true, .. })
@@ -335,7 +338,7 @@ impl EventSorter {
         };
         let started: Vec<(usize, u32, u64)> =
             self.waiting.iter().enumerate().filter_map(starts).collect();
-        // The last exec first: events that move lie behind the others.
+        // Begins with the last exec, because the moved events lie behind the others.
         for (place, process, at) in started.into_iter().rev() {
             let later = &mut self.waiting[place..];
             let window = later.partition_point(|n| n.at < at + FINAL_COUNTS_NS);
@@ -354,9 +357,9 @@ impl EventSorter {
         }
     }
 
-    /// Drops samples under a main thread's TID that are later than its exit. They belong to another thread, which has taken the
-    /// TID over by an exec. Counts are cumulative, so its later samples include them. Final counts are the main thread's own
-    /// and stay.
+    /// Drops samples under a main thread's TID that are later than its exit. They belong to another thread, which has taken
+    /// over the TID by an exec. Counts are cumulative, so the later samples of that thread include them. Final counts belong to
+    /// the main thread and are kept.
     fn drop_samples_after_exits(&mut self) {
         let mut dropped = Vec::new();
         for (place, event) in self.waiting.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Following of threads: reports of the kernel become task events, names of threads and counts in the ledger.
+//! Follower of threads: turns reports of the kernel into task events, names of threads, and counts in the ledger.
 //!
 //! Input: kernel events in the order of time, and totals of groups. Output: [`TaskEvent`]s, names, and a [`Ledger`] that is up
 //! to date.
@@ -15,37 +15,40 @@ use super::trees::Trees;
 use crate::CounterError;
 use crate::perf::open::{GroupInfo, Says};
 
-/// State of the counted threads.
+/// State of all counted threads.
 #[derive(Debug)]
 pub(super) struct Follower {
     pub(super) ledger: Ledger,
     names: FxHashMap<u32, Arc<str>>,
     sorter: EventSorter,
-    /// Samples that were not reported yet.
+    /// Samples that were not passed to the caller yet.
     pub(super) readings: Samples,
-    /// True if every sample of the kernel is reported as one.
+    /// True if each sample of the kernel becomes one sample for the caller.
     pub(super) each_sample: bool,
-    /// Values of a group, by event of its set.
+    /// Buffer: values of a group, in the order of its set's events.
     scratch: Vec<u64>,
+    /// Buffer: values of a total.
     values: Vec<u64>,
-    /// Ended threads, whose names are needed for one more report.
+    /// TIDs of threads that have exited, whose names are needed for one more report.
     ended: Vec<u32>,
+    /// Number of threads created during counting.
     pub(super) forked: u64,
     /// Number of final counts that the kernel has reported.
     final_counts: u64,
-    /// Number of final counts that lacked an event.
+    /// Number of final counts that lacked the value of an event.
     pub(super) partial: u64,
-    /// Number of final counts of threads that were not known, or not any more.
+    /// Number of final counts of unknown threads, or of threads that were already removed.
     late: u64,
-    /// Forks, execs and exits, by time; `None` if no caller asks for them.
+    /// Forks, execs and exits, by time, with their TIDs; `None` if the caller does not need them.
     pub(super) task_events: Option<Vec<(Nanos, u32, TaskEvent)>>,
+    /// Trees of the threads.
     pub(super) trees: Trees,
 }
 
-/// Event of a thread.
+/// Change of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskEvent {
-    /// The thread was created, in this process and by this thread.
+    /// The thread was created in the process `pid`, by the thread `parent`.
     Forked {
         pid: u32,
         parent: u32,
@@ -77,7 +80,7 @@ impl Follower {
         follower
     }
 
-    /// Stores which events groups count: all groups of one CPU and set together.
+    /// Stores, for each CPU and set, which events its groups count together.
     pub(super) fn groups(&mut self, groups: &[GroupInfo]) {
         let mut present: FxHashMap<(CpuId, u32), u64> = FxHashMap::default();
         for group in groups {
@@ -96,25 +99,26 @@ impl Follower {
         self.names.insert(tid, name_of(tid));
     }
 
-    /// Name of a thread; `?` if unknown.
+    /// Returns the name of a thread; `?` if unknown.
     pub(super) fn name(&self, tid: u32) -> &str {
         self.names.get(&tid).map_or("?", |name| name)
     }
 
-    /// Number of records that did not fit into a ring.
+    /// Returns the number of records that did not fit into a ring buffer.
     pub(super) const fn lost(&self) -> u64 {
         self.sorter.lost
     }
 
-    /// Processes everything in the rings, at the end of counting.
+    /// Processes all records in the ring buffers, at the end of counting.
     pub(super) fn drain(&mut self, counters: &mut dyn TaskCounters) {
-        // Twice: a TID that passes to another thread is reported only after its former owner's exit.
+        // The ring buffers are read twice: a TID that passes to another thread is reported only after the exit of its former
+        // owner.
         self.listen(counters, true);
         self.sorter.no_more();
         self.listen(counters, true);
     }
 
-    /// Processes the settled records of the rings, or all.
+    /// Processes the records of the ring buffers that are old enough; with `all`, all records.
     pub(super) fn listen(&mut self, counters: &mut dyn TaskCounters, all: bool) {
         let now = counters.now();
         let mut sorter = std::mem::take(&mut self.sorter);
@@ -171,7 +175,7 @@ impl Follower {
         }
     }
 
-    /// Processes the counts of a thread.
+    /// Adds the counts of a thread to the ledger.
     fn counted(&mut self, counters: &dyn TaskCounters, event: &KernelEvent, values: &[u64]) {
         let tid = event.tid;
         let KernelEventKind::Counted {
@@ -199,12 +203,12 @@ impl Follower {
         }
         if tid == pid && !last && !self.ledger.is_alive(tid) && self.ledger.survivor(pid).is_some()
         {
-            // The sample belongs to a thread that has taken over its process's TID, and whose program has not begun.
+            // The sample belongs to a thread that has taken over the TID of its process, but whose program has not begun.
             return;
         }
         let owner = Owner::Thread { pid, tid };
         let at = Nanos(event.at);
-        // A group on one CPU has the time that it counted; other groups of the thread have the time that the thread ran.
+        // Enabled time: for a group on one CPU, the time that it counted; for other groups, the time that the thread ran.
         let enabled = cpu.map_or(running, |_| enabled);
         let unknown = self.tell(group, owner, at, (enabled, running, cpu), values);
         if unknown {
@@ -212,7 +216,8 @@ impl Follower {
         }
         if unknown && last {
             self.late += 1;
-            // Its fork was not reported, or its exit was reported before this: no other report of its exit comes.
+            // Either the fork of this thread was not reported, or its exit was reported before these counts. No other report
+            // of its exit comes.
             self.ledger.exit(tid);
             self.ended.push(tid);
         } else if last {
@@ -223,8 +228,8 @@ impl Follower {
         }
     }
 
-    /// Handles an exec by a thread other than the main thread. It ends all other threads, and that thread takes the main
-    /// thread's TID. The kernel does not report the thread; it is the only one that is left.
+    /// Handles an exec by a thread other than the main thread. The exec ends all other threads, and that thread takes over the
+    /// TID of the main thread. The kernel does not report which thread it is. It must be the only one left.
     fn renumber(&mut self, event: &KernelEvent) {
         let pid = event.tid;
         let at = Nanos(event.at);
@@ -236,7 +241,7 @@ impl Follower {
         self.took_number(event, before);
     }
 
-    /// Reports that a thread has taken its process's TID.
+    /// Reports that the thread `before` now has the TID of its process.
     fn took_number(&mut self, event: &KernelEvent, before: u32) {
         self.trees.forked(event.tid, before);
         self.trees.ended(before);
@@ -263,7 +268,7 @@ impl Follower {
         }
     }
 
-    /// Adds counts to the ledger; returns true if the thread was unknown.
+    /// Adds counts to the ledger. Returns true if the thread was unknown.
     #[inline]
     fn tell(
         &mut self,
@@ -277,14 +282,14 @@ impl Follower {
         let mut counts = cumulative(group, at, (enabled, running), values);
         counts.seen_on = cpu.unwrap_or(group.cpu);
         if self.each_sample {
-            // This sample is of one group, at its own time; the running time of other groups at that time is unknown.
+            // This sample is of one group, at a time of its own. The running time of other groups at that time is unknown.
             counts.enabled = counts.running;
         }
         self.ledger
             .tell(owner, group.tree, group.cpu, group.set, &counts)
     }
 
-    /// Reads the counts of CPUs, control groups or whole trees.
+    /// Reads the counts of CPUs, control groups or whole trees, and adds them to the ledger.
     pub(super) fn read(
         &mut self,
         counters: &mut dyn TaskCounters,
@@ -306,10 +311,10 @@ impl Follower {
         self.ledger.flush(which, &mut self.readings);
     }
 
-    /// Ends counting: gives roots their part of the totals, and reports the counts that cannot be attributed to a thread.
+    /// Ends counting: gives each root its share of the totals, and reports the counts that cannot be attributed to a thread.
     pub(super) fn settle(&mut self, counters: &mut dyn TaskCounters) -> Result<(), CounterError> {
-        // The difference is the root's alone only under conditions: no thread is alive, no exit was lost, and every thread has
-        // reported all its counts.
+        // The difference between the total and the counts of all threads belongs to the root alone only under
+        // three conditions: no thread is alive, no exit was lost, and every thread has reported all its counts.
         let all_reported = self.ledger.alive() == 0
             && self.lost() == 0
             && self.partial + self.late + self.sorter.unheard == 0;
@@ -351,7 +356,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Removes the names of threads whose end was reported.
+    /// Removes the names of threads whose exit was reported to the caller.
     pub(super) fn reported(&mut self) {
         for tid in self.ended.drain(..) {
             if !self.ledger.is_alive(tid) {

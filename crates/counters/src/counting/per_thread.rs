@@ -1,6 +1,7 @@
-//! Per-thread counters, opened with `perf_event_open`, inherited by the threads that a thread creates, and read through rings.
+//! Per-thread counters. They are opened with `perf_event_open`, inherited by created threads, and read through ring buffers.
 //!
-//! Input: open counters. Output: their records, put into an [`EventSorter`]. A user needs no privilege for their own threads.
+//! Input: open counters. Output: their records, put into an [`EventSorter`]. A user needs no privilege to count threads of the
+//! same user.
 use std::os::fd::{AsFd, OwnedFd};
 
 use countersteer_model::counters::Ledger;
@@ -14,24 +15,27 @@ use crate::CounterError;
 use crate::perf::open::{GroupInfo, Opened, Opening, Says, Whom};
 use crate::perf::sys;
 
-/// Interval between reads of rings while threads exit at shorter intervals. A wait for rings would end at each exit, once per
-/// counter of the thread, although there is nothing to read yet. A ring holds more than CPUs can write in twice that time.
+/// Interval in ns between reads of ring buffers while threads exit more often than that. Waiting for ring buffers would end at
+/// each exit, once per counter of the thread, although there is nothing to read yet. A ring buffer holds more than CPUs can
+/// write in twice this interval.
 const LOOK_NS: u64 = 4_000_000;
 
 pub(super) struct PerThread {
     opened: Opened,
     poller: Poller,
-    /// True for rings whose threads have all ended; they would wake up the poller forever.
+    /// True for each ring buffer whose threads have all exited; waiting for it would return at once.
     silent: Vec<bool>,
-    /// Time at which rings were last drained.
+    /// Time in ns at which the ring buffers were last read.
     drained: u64,
-    /// True if threads ended faster than rings need to be read at that time.
+    /// True if threads exited more often than once per `LOOK_NS` before the last read; then the poller waits for a time, not
+    /// for ring buffers.
     hectic: bool,
+    /// Buffer for one record.
     bytes: Vec<u8>,
 }
 
 impl PerThread {
-    /// Takes open counters, for processes whose end is awaited.
+    /// Takes over open counters. The descriptors `processes` report the exits of the counted processes.
     pub(super) fn new(opened: Opened, processes: Vec<OwnedFd>) -> Result<Self, CounterError> {
         let silent = vec![false; opened.rings.len()];
         let poller =
@@ -73,7 +77,7 @@ impl TaskCounters for PerThread {
         whom: Whom<'_>,
         cpu: CpuId,
     ) -> Result<(), CounterError> {
-        // A CPU that stayed online while the machine was suspended still counts with these.
+        // The old counters still count if the CPU stayed online while the machine was suspended, so they are closed.
         self.opened.close_cpu(cpu);
         self.opened
             .add_cpus(opening, whom, &std::iter::once(cpu).collect())

@@ -1,7 +1,7 @@
-//! Running processes that may be counted by per-thread counters.
+//! Selection of the running processes that may be counted by per-thread counters.
 //!
 //! Input: the event sets of each thread. Output: processes for [`Target::Present`](crate::Target), and the number of processes
-//! that are left out, by reason. Kernel threads are left out and not part of those numbers.
+//! that are left out, by reason. Kernel threads are neither counted nor part of those numbers.
 use countersteer_model::cpuset::CpuSet;
 use countersteer_sysfs::procfs::{PROC, Stat};
 
@@ -11,33 +11,33 @@ use crate::perf::open::files_per_thread;
 use crate::perf::resolve::Resolved;
 use crate::perf::sys::{self, Attr, Scope, abi};
 
-/// Limit on open counters: each costs kernel memory, and time whenever its thread enters or leaves a CPU.
+/// Limit on open counters. Each counter costs kernel memory, and time whenever its thread enters or leaves a CPU.
 const MOST_COUNTERS: u64 = 1 << 16;
-/// Number of files kept free of counters, for threads that are created while counters are being opened.
+/// Number of files kept free for the counters of threads that are created while counters are being opened.
 const SPARE: u64 = 1024;
 
-/// Processes that can be counted.
+/// Processes that can be counted, and the number of those that cannot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PresentProcesses {
-    /// PIDs of these processes, in ascending order.
+    /// PIDs of the processes that can be counted, in ascending order.
     pub pids: Vec<u32>,
-    /// Number of processes that may not be counted.
+    /// Number of processes that this user may not count.
     pub forbidden: usize,
-    /// Number of processes for which there were not enough counters: those with the least CPU time.
+    /// Number of processes for which the limit on counters was too low; they have the least CPU time.
     pub left_out: usize,
 }
 
-/// Process before counters are opened for it.
+/// Process that may be counted, before its counters are opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Candidate {
     pid: u32,
     threads: u64,
-    /// CPU time since its start, in clock ticks.
+    /// CPU time of the process since its start, in clock ticks.
     ran: u64,
 }
 
 impl PresentProcesses {
-    /// All processes but this one, for counting without per-thread counters.
+    /// Returns all processes but this one, for counting without per-thread counters.
     #[must_use]
     pub fn all() -> Self {
         let mut pids: Vec<u32> = candidates().into_iter().map(|c| c.pid).collect();
@@ -48,7 +48,7 @@ impl PresentProcesses {
         }
     }
 
-    /// Finds the processes of which these sets can be counted on these CPUs, without this process itself.
+    /// Selects the processes for which these sets can be counted on these CPUs. This process itself is left out.
     #[must_use]
     pub fn gather(sets: &[Vec<Resolved>], cpus: &CpuSet) -> Self {
         let each = files_per_thread(sets, cpus).max(1);
@@ -61,20 +61,21 @@ impl PresentProcesses {
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => {
                     crowd.forbidden += 1
                 }
-                // The process has ended meanwhile.
+                // The process has exited since it was listed.
                 Err(_) => {}
             }
         }
         let found = permitted.len();
         crowd.pids = fitting(permitted, most);
         crowd.left_out = found - crowd.pids.len();
-        // If this fails, opening counters returns the reason.
+        // If the limit cannot be raised, the error follows when counters are opened.
         let _ = limits::make_room(most * each + SPARE);
         crowd
     }
 }
 
-/// Processes with the most CPU time, as long as their threads fit.
+/// Selects the processes with the most CPU time, as long as their threads do not exceed `most_threads`. Returns their PIDs in
+/// ascending order.
 fn fitting(mut candidates: Vec<Candidate>, most_threads: u64) -> Vec<u32> {
     candidates.sort_by_key(|c| (std::cmp::Reverse(c.ran), c.pid));
     let mut left = most_threads;
@@ -97,7 +98,7 @@ fn candidates() -> Vec<Candidate> {
         .collect()
 }
 
-/// Candidate for a process; `None` for kernel threads and zombies.
+/// Returns the candidate for a process; `None` for kernel threads and zombies.
 fn candidate(pid: u32, stat: &Stat) -> Option<Candidate> {
     (!stat.kernel && !stat.zombie).then_some(Candidate {
         pid,

@@ -1,6 +1,6 @@
-//! Request of a counting session: target, event sets, periods.
+//! Request of a counting session: target, event sets and periods.
 //!
-//! Input: the user's request. Output: an [`Opening`], by which counters are opened.
+//! Input: the user's request. Output: an [`Opening`], from which counters are opened.
 
 use std::path::PathBuf;
 
@@ -14,57 +14,65 @@ use crate::perf::{final_counts, limits};
 
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// Program to start, and its descendants.
+    /// Program to be started, with its descendants.
     Launch(Vec<String>),
-    /// Processes with all their threads, and descendants created from now on.
+    /// Processes (by PID) with all their threads, and descendants created from now on.
     Processes(Vec<u32>),
-    /// Those of these processes that exist and may be counted; counting continues after all have ended.
+    /// Processes (by PID) of which some may no longer exist, or may not be counted. Counting continues after all have ended.
     Present(Vec<u32>),
-    /// Threads, and descendants created from now on.
+    /// Threads (by TID), and descendants created from now on.
     Threads(Vec<u32>),
+    /// All threads on the requested CPUs.
     Cpus,
-    /// Control group, by CPU.
+    /// Control group (path of its folder), counted on each CPU.
     Cgroup(PathBuf),
 }
 
-/// Events to count, threads or CPUs to count them on, and the sampling interval.
+/// Events to count, the threads or CPUs to count them on, and the sampling interval.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub target: Target,
     pub sets: Vec<Vec<Resolved>>,
-    /// Sets as a plan.
+    /// Plan by which the sets take turns, with the names of their events.
     pub plan: Plan,
-    /// Sampling interval; `None`: a thread is read at its end.
+    /// Sampling interval; `None` if a thread is read only at its exit.
     pub interval: Option<Nanos>,
-    /// Number of samples after which the session ends.
+    /// Number of samples after which the session ends; `None` for no limit.
     pub samples: Option<u64>,
+    /// Time after which the session ends; `None` for no limit.
     pub duration: Option<Nanos>,
-    /// Sampling by events: set, place in the set, number of events per sample. `None`: by time.
+    /// Sampling by events: index of the set, index of the event in the set, number of events per sample. `None` for sampling
+    /// by time.
     pub every: Option<(usize, usize, u64)>,
-    /// True if samples of `every` are reported at once instead of in batches, since something else is read with each.
+    /// True if samples of `every` are reported at once instead of in batches, because other values are read with each
+    /// sample.
     pub prompt: bool,
     /// CPUs on which events are counted.
     pub cpus: CpuSet,
-    /// CPUs to which a started program is confined.
+    /// CPUs to which the started program is bound; `None` for all CPUs.
     pub bind: Option<CpuSet>,
-    /// True if everything is counted together instead of thread by thread.
+    /// True if the threads are counted as one total instead of one by one.
     pub total: bool,
-    /// File for the output of a started program, which then has no input either. `None`: it has the streams of this process.
+    /// File for the output of a started program, which then has no input either. `None`: the program uses the streams of
+    /// this process.
     pub output: Option<PathBuf>,
+    /// Core types of the machine.
     pub core_types: CoreTypes,
 }
 
 /// Number of samples of a running thread per period.
 const SAMPLES_PER_PERIOD: u64 = 10;
-/// Spacing of samples in a short period, which has at least two: each sample interrupts the thread.
+/// Minimum time in ns between samples in a short period, because each sample interrupts the thread. A period has at least
+/// two samples all the same.
 pub(super) const SPACING_NS: u64 = 5_000_000;
-/// Least running time between two samples of a thread.
+/// Minimum running time in ns between two samples of a thread.
 pub(super) const LEAST_SAMPLE_NS: u64 = 500_000;
-/// Interval between samples of threads that leave their CPUs all the time, if nothing is reported before the end.
+/// Interval in ns between samples of threads that frequently leave their CPUs, if samples are reported only at the end.
 const SELDOM_NS: u64 = 100_000_000;
 
 impl Request {
-    /// Opening of the counters; samples of a short period are `spacing_ns` apart, or half a period.
+    /// Returns the description of the counters to be opened. Samples of a short period are `spacing_ns` apart, or half a
+    /// period.
     pub(super) fn opening(&self, spacing_ns: u64) -> Opening<'_> {
         let launched = matches!(self.target, Target::Launch(_));
         let sample_ns = self.interval.map_or(0, |i| sample_ns(i.0, spacing_ns));
@@ -104,7 +112,7 @@ impl Request {
     }
 }
 
-/// Running time in ns after which a thread is sampled, by the length of a period.
+/// Returns the running time in ns after which a thread is sampled, for a period of this length in ns.
 pub(super) fn sample_ns(period: u64, spacing_ns: u64) -> u64 {
     (period / SAMPLES_PER_PERIOD)
         .max(spacing_ns.min(period / 2))

@@ -1,6 +1,6 @@
-//! Counting until a target, a time or a number of samples is reached, with a [`Tick`] per period.
+//! Counting until the target exits, or a time or a number of samples is reached, with a [`Tick`] per period.
 //!
-//! Input: a [`Session`]. Output: a [`Tick`] per period with the samples since the last, then a [`Summary`].
+//! Input: a [`Session`]. Output: a [`Tick`] per period with the samples since the last one, then a [`Summary`].
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
@@ -18,16 +18,20 @@ use crate::CounterError;
 pub struct Tick<'a> {
     /// Start of the session, by the clock of the samples.
     pub origin: Nanos,
+    /// End of the period, by the clock of the samples.
     pub at: Nanos,
-    /// Number of the period, from 0.
+    /// Index of the period, from 0.
     pub number: u64,
+    /// Samples of the period.
     pub readings: &'a Samples,
+    /// True for the last period.
     pub last: bool,
+    /// Follower, which knows the names of threads.
     follower: &'a Follower,
 }
 
 impl Tick<'_> {
-    /// Name of a thread.
+    /// Returns the name of a thread; `?` if unknown.
     #[must_use]
     pub fn name(&self, tid: u32) -> &str {
         self.follower.name(tid)
@@ -36,25 +40,27 @@ impl Tick<'_> {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Exit status or signal of the started program.
+    /// Exit status or signal of the started program; `None` if no program was started.
     pub ending: Option<Ending>,
+    /// Time from the start to the end of the session.
     pub elapsed: Nanos,
     /// CPU time in user mode of the started program and of its children that it waited for.
     pub user: Nanos,
-    /// CPU time in the kernel of the same processes.
+    /// CPU time in the kernel of the started program and of its children that it waited for.
     pub system: Nanos,
     /// Number of threads created during the session.
     pub forked: u64,
-    /// Records that did not fit into a ring; their counts are in the samples of [`countersteer_model::counters::Owner::Rest`].
+    /// Number of records that did not fit into a ring buffer. Their counts are in the samples of
+    /// [`countersteer_model::counters::Owner::Rest`].
     pub lost: u64,
-    /// Final counts that lacked an event; their counts are in the same samples.
+    /// Number of final counts that lacked an event. The missing counts are in the samples of `Owner::Rest`, too.
     pub partial: u64,
-    /// True if only user mode was counted, since more is not permitted.
+    /// True if only user mode was counted, because counting the kernel is not permitted.
     pub user_only: bool,
 }
 
 impl Session {
-    /// Handle that ends [`Session::run`] from another thread.
+    /// Returns a handle that ends [`Session::run`] from another thread.
     ///
     /// # Errors
     /// Fails with EMFILE.
@@ -66,7 +72,7 @@ impl Session {
             .map_err(CounterError::system("preparing the end of counting"))
     }
 
-    /// Counts until the target ends, the time or the number of samples is reached, or `sink` breaks.
+    /// Counts until the target exits, the time or the number of samples is reached, or `sink` returns [`ControlFlow::Break`].
     ///
     /// # Errors
     /// Fails if the program cannot be started, or counters cannot be read any more.
@@ -128,7 +134,7 @@ impl Session {
                 break;
             }
             if now < next {
-                // Without a period, a thread is reported when it has exited.
+                // Without a sampling interval, a thread is reported when it has exited.
                 self.follower.flush(Which::Ended);
                 let reports = interval.is_none() && !self.follower.readings.rows().is_empty();
                 if reports && reporting.report(self, now, false) {
@@ -136,7 +142,7 @@ impl Session {
                 }
                 continue;
             }
-            // The last sample is that of the end.
+            // The last requested sample is the one at the end, so the loop ends before it.
             if self
                 .request
                 .samples
@@ -151,7 +157,7 @@ impl Session {
             let period = interval.unwrap_or(HOUSEKEEPING);
             next += period;
             if next <= now {
-                // Late by more than a period: samples are missing instead of close together.
+                // If the report is late by more than a period, samples are skipped instead of taken at short intervals.
                 next = now + period;
             }
         }
@@ -163,14 +169,14 @@ impl Session {
 
 type Sink<'a> = &'a mut dyn FnMut(&Tick<'_>) -> ControlFlow<()>;
 
-/// Passes each period to a sink.
+/// Closure that receives each period, and the index of the next period.
 struct Reporting<'a> {
     number: u64,
     sink: Sink<'a>,
 }
 
 impl Reporting<'_> {
-    /// Passes the samples of the period on; returns true if the sink breaks.
+    /// Passes the samples of the period to the closure. Returns true if the closure ends counting.
     fn report(&mut self, session: &mut Session, at: Nanos, last: bool) -> bool {
         let done = (self.sink)(&Tick {
             origin: session.origin,
@@ -187,7 +193,7 @@ impl Reporting<'_> {
     }
 }
 
-/// Returns user and system time of all children of this process that have been waited for.
+/// Returns user and system CPU time of all children of this process that have been waited for.
 #[must_use]
 pub fn children_cpu_time() -> (Nanos, Nanos) {
     let time = |t: TimeVal| Nanos((t.num_nanoseconds()).max(0).unsigned_abs());
@@ -201,15 +207,15 @@ pub fn children_cpu_time() -> (Nanos, Nanos) {
 pub struct Stopper(UnixStream);
 
 impl Stopper {
-    /// Acts like a signal to this process: a started program is asked to end the first time, and killed the second time.
+    /// Acts like a signal to this process: the first call asks a started program to end, the second kills it.
     pub fn stop(&self) {
-        // A session that has ended already has closed the other end.
+        // The write fails if the session has ended and closed the other end of the socket, which is no error.
         let _ = (&self.0).write(&[0]);
     }
 }
 
-/// Passes a signal on to the program. A signal of the terminal has reached the program already; one of `kill` has reached this
-/// process only.
+/// Passes a signal on to the program. A signal of the terminal has already reached the program; a signal of `kill` has reached
+/// this process only.
 fn pass_on((signal, only_here): (i32, bool), child: &Held, again: bool) {
     if only_here || again {
         child.signal(if again { libc::SIGKILL } else { signal });

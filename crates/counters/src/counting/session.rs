@@ -1,7 +1,7 @@
-//! Counting of threads, period by period, for `stat`, `top` and the affinity engine.
+//! Counting of threads, period by period, for `steer stat`, `steer top` and the affinity engine.
 //!
 //! Input: a [`Request`], or processes that are attached one by one. Output: forks, execs and exits of threads, and samples of
-//! the time since the last ones. [`Session::run`] passes each period to a sink; engines ask with [`Session::wait`] and
+//! the time since the last ones. [`Session::run`] passes each period to a closure; engines call [`Session::wait`] and
 //! [`Session::turn`].
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -24,38 +24,41 @@ use crate::CounterError;
 use crate::perf::hotplug::Hotplug;
 use crate::perf::open::{Opened, Whom};
 
-/// Open counters.
+/// Counting session with its open counters.
 pub struct Session {
     pub(super) request: Request,
     pub(super) counters: Box<dyn TaskCounters + Send>,
     pub(super) follower: Follower,
-    /// Program that is to be started.
+    /// Program that is held before its `exec`; `None` if no program is to be started.
     pub(super) child: Option<Held>,
-    /// Owner of totals that are read; `None` if each thread is counted for itself.
+    /// Owner of the totals that are read; `None` if each thread is counted separately.
     pub(super) owner: Option<Owner>,
-    /// Least spacing of a thread's samples, in ns.
+    /// Minimum time in ns between two samples of a thread.
     spacing_ns: u64,
+    /// Time of the session's start.
     pub(super) origin: Nanos,
-    /// Set that counts, and the time since which it does.
+    /// Index of the set that counts.
     set: usize,
+    /// Time since which that set counts.
     turned: Nanos,
     /// Number of lost records when trees were last checked.
     lost: u64,
-    /// Loader with which a session that replaces this one may count threads by BPF programs.
+    /// Loader of the BPF programs, for the session that may replace this one.
     offer: Option<BpfLoader>,
-    /// If counters of CPUs are open: the CPUs that come back after they were offline, and the control group.
+    /// Detector of CPUs that come back online, and the folder of the control group; `None` unless counters of whole CPUs are
+    /// open.
     of_cpus: Option<(Hotplug, Option<OwnedFd>)>,
 }
 
-/// Interval between reads of rings without a period.
+/// Limit on the interval between reads of ring buffers, even without a period.
 pub(super) const HOUSEKEEPING: Nanos = Nanos::from_millis(250);
 
 /// Open counters, the follower of their threads, and the owner of totals.
 type Open = (Box<dyn TaskCounters + Send>, Follower, Option<Owner>);
 
 impl Session {
-    /// Opens the counters; a program to start waits for [`Session::run`]. BPF programs count the threads if they are offered
-    /// and can be loaded.
+    /// Opens the counters of a request. A program to be started waits for [`Session::run`]. BPF programs count the threads if
+    /// `loader` is given and can load them.
     ///
     /// # Errors
     /// Fails if counters cannot be opened, or targets do not exist.
@@ -98,7 +101,7 @@ impl Session {
         }
         if session.owner.is_none() {
             session.take_in(&roots);
-            // A program to start has its slot already, and counters of events are open.
+            // A program to be started is already known to the BPF programs. Per-thread counters are already open.
             if is_inside && session.child.is_none() {
                 let opening = session.request.opening(session.spacing_ns);
                 session.counters.attach(&opening, &roots)?;
@@ -110,13 +113,13 @@ impl Session {
         Ok(session)
     }
 
-    /// Opens a session with threads that are counted by BPF programs.
+    /// Returns the parts of a session whose threads BPF programs count.
     fn by_bpf(request: &Request, counted: BpfCounters) -> Open {
         let follower = Follower::new(&request.core_types.by_cpu, counted.groups(), &request.plan);
         (Box::new(counted), follower, None)
     }
 
-    /// Opens a session with counters of threads, CPUs or control groups.
+    /// Opens counters of threads, CPUs or control groups. Returns the parts of a session.
     fn by_events(
         request: &Request,
         spacing_ns: u64,
@@ -164,7 +167,7 @@ impl Session {
         }
     }
 
-    /// Session whose clock begins now.
+    /// Returns the session with its time origin set to now.
     #[must_use]
     pub fn from_now_on(self) -> Self {
         let now = self.counters.now();
@@ -175,7 +178,7 @@ impl Session {
         }
     }
 
-    /// True if a thread is counted.
+    /// True if the thread is being counted.
     #[must_use]
     pub fn knows(&self, tid: u32) -> bool {
         self.follower.ledger.is_alive(tid)
@@ -186,8 +189,8 @@ impl Session {
         self.counters.now().since(self.origin)
     }
 
-    /// Counts a process's threads from now on, and their descendants; without counters, only their exits are noticed. Threads
-    /// that are counted already, since the process was attached before, continue: their counts are cumulative.
+    /// Counts the threads of a process from now on, and their descendants. A session without events notices only their exits.
+    /// Threads that are already counted continue, since their counts are cumulative.
     ///
     /// # Errors
     /// Fails if the process does not exist, or may not be counted.
@@ -213,7 +216,7 @@ impl Session {
         Ok(())
     }
 
-    /// Follows threads whose counters are open.
+    /// Adds threads whose counters are open to the follower.
     fn take_in(&mut self, threads: &[(u32, u32)]) {
         let now = self.counters.now();
         threads
@@ -221,7 +224,7 @@ impl Session {
             .for_each(|(pid, tid)| self.follower.root(*pid, *tid, now));
     }
 
-    /// Attaches threads that are not counted yet, since their creators had no counters at that time.
+    /// Attaches threads that are not counted yet, because their creators had no counters when they created them.
     fn attach_unknown(&mut self, pids: &[u32]) -> Result<(), CounterError> {
         for _ in 0..10 {
             let unknown = |pid: u32| {
@@ -234,7 +237,7 @@ impl Session {
             if unknown.iter().all(|(_, tids)| tids.is_empty()) {
                 break;
             }
-            // A thread created by one with counters has inherited them. Its fork may not have been reported yet.
+            // A thread created by a counted one has inherited its counters, but its fork may not have been reported yet.
             std::thread::sleep(std::time::Duration::from_millis(2));
             self.follower.listen(&mut *self.counters, true);
             for (pid, mut tids) in unknown {
@@ -246,13 +249,13 @@ impl Session {
         Ok(())
     }
 
-    /// Makes [`Session::wait`] return once when `file` becomes readable.
+    /// Makes [`Session::wait`] return as soon as `file` becomes readable.
     pub fn wake_on(&mut self, file: OwnedFd) {
         self.counters.poller().await_also(file);
     }
 
-    /// Waits until that time, or until records come. Returns true if a signal came or a file of [`Session::wake_on`] is
-    /// readable.
+    /// Waits until the time `until`, or until records come. Returns true if a signal came, or if a file of [`Session::wake_on`]
+    /// is readable.
     ///
     /// # Errors
     /// Fails if the kernel refuses to wait.
@@ -265,19 +268,20 @@ impl Session {
         Ok(wake.file || wake.signal.is_some())
     }
 
-    /// Processes the present contents of the rings.
+    /// Processes the present contents of the ring buffers.
     pub fn listen(&mut self) {
         self.follower.listen(&mut *self.counters, false);
     }
 
-    /// Processes events if there is little room left for more. Users that do not wait by [`Session::wait`] must call it.
+    /// Processes events if the tables for them are almost full. Callers that do not use [`Session::wait`] must call this
+    /// regularly.
     pub fn make_room(&mut self) {
         if self.counters.is_crowded() {
             self.listen();
         }
     }
 
-    /// Opens the counters of CPUs again that were offline and are back.
+    /// Reopens the counters of CPUs that are back online.
     pub(super) fn renew(&mut self) -> Result<(), CounterError> {
         let Some((returns, folder)) = &mut self.of_cpus else {
             return Ok(());
@@ -287,7 +291,7 @@ impl Session {
             return Ok(());
         }
         let whom = folder.as_ref().map_or(Whom::Cpus, Whom::Cgroup);
-        // Their counts up to now are lost with them, so read these first.
+        // The counts of a CPU up to now are lost with its counters, so they are read first.
         self.follower.read(&mut *self.counters, Owner::Cpu)?;
         let opening = self.request.opening(self.spacing_ns);
         for cpu in back.iter() {
@@ -300,7 +304,7 @@ impl Session {
         self.counters.select(self.set as u32, true)
     }
 
-    /// Processes the present contents of the rings, after a pause in which the latest exits arrive there.
+    /// Pauses until the latest exits are in the ring buffers, then processes the present contents.
     pub fn listen_closely(&mut self) {
         if !self.request.sets.is_empty() {
             std::thread::sleep(TAKEN_IN);
@@ -308,7 +312,7 @@ impl Session {
         self.listen();
     }
 
-    /// Forks, execs and exits since the last call, by time.
+    /// Returns the forks, execs and exits since the last call, by time, with their TIDs.
     pub fn task_events(&mut self) -> Vec<(Nanos, u32, TaskEvent)> {
         let mut events = self
             .follower
@@ -319,7 +323,7 @@ impl Session {
         events
     }
 
-    /// Ends a period: reports the samples since the last end, by thread, then time, and switches to the next set.
+    /// Ends a period: passes the samples since the last end to `take`, sorted by thread and time, and switches to the next set.
     ///
     /// # Errors
     /// Fails if counters cannot be switched any more.
@@ -336,8 +340,8 @@ impl Session {
         Ok(())
     }
 
-    /// Reads totals and switches to the next set, unless this one has counted for less than three quarters of a period. Returns
-    /// trees whose threads have all exited.
+    /// Reads totals and switches to the next set, unless the present set has counted for less than three quarters of a period.
+    /// Returns the trees whose threads have all exited.
     pub(super) fn end_period(&mut self) -> Result<Vec<u32>, CounterError> {
         let now = self.counters.now();
         let least = self
@@ -350,7 +354,7 @@ impl Session {
         } else {
             self.request.plan.after(self.set)
         };
-        // Per-thread counters report forks only while a set counts, so the next set follows at once.
+        // Per-thread counters report forks only while a set counts, so the next set is switched on at once.
         let at_once = self.owner.is_none() && !self.counters.follows_while_off();
         if next != self.set {
             self.counters.select(self.set as u32, false)?;
@@ -382,14 +386,14 @@ impl Session {
         self.take_in_last()
     }
 
-    /// Clears the samples, which have been reported.
+    /// Clears the samples after they were reported.
     pub(super) fn reported(&mut self) {
         self.follower.readings.clear();
         self.follower.reported();
     }
 
-    /// Trees whose threads have all exited, once their final counts were processed. Trees that may have threads with a lost
-    /// fork report are left out.
+    /// Returns the trees whose threads have all exited and whose final counts were processed. If fork reports were lost, trees
+    /// that may have unknown threads are left out.
     fn over_by_now(&mut self) -> Vec<u32> {
         if self.follower.lost() > self.lost {
             self.lost = self.follower.lost();
@@ -398,19 +402,19 @@ impl Session {
         self.follower.trees.take_over()
     }
 
-    /// Start of the session, by the clock of the samples.
+    /// Returns the start of the session, by the clock of the samples.
     #[must_use]
     pub const fn origin(&self) -> Nanos {
         self.origin
     }
 
-    /// Number of open groups of counters.
+    /// Returns the number of open groups of counters.
     #[must_use]
     pub fn open_groups(&self) -> usize {
         self.counters.groups().len()
     }
 
-    /// Records that did not fit into a ring.
+    /// Returns the number of records that did not fit into a ring buffer.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.follower.lost()

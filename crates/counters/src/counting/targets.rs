@@ -1,7 +1,7 @@
-//! Threads of a target.
+//! Threads of a target at its start.
 //!
-//! Input: a [`Target`]. Output: the threads that it has at the start, with their processes, and descriptors that report their
-//! exits.
+//! Input: a [`Target`]. Output: the threads that it has at the start, with their processes, and descriptors that report the
+//! exits of the processes.
 use std::os::fd::OwnedFd;
 
 use countersteer_sysfs::launch::Held;
@@ -11,7 +11,7 @@ use super::request::Target;
 use super::tasks;
 use crate::CounterError;
 
-/// Initial threads, with their processes.
+/// Returns the initial threads of a target as pairs of PID and TID.
 pub(super) fn roots(
     target: &Target,
     child: Option<&Held>,
@@ -26,7 +26,7 @@ pub(super) fn roots(
         }
         (Target::Present(pids), _) => {
             for pid in pids {
-                // A process that has exited meanwhile is left out.
+                // A process that has exited since it was listed is left out.
                 roots.extend(
                     tasks::of_process(*pid)
                         .into_iter()
@@ -54,7 +54,8 @@ pub(super) fn cgroup(target: &Target) -> Result<Option<OwnedFd>, CounterError> {
         source,
     };
     let folder = std::fs::File::open(path).map_err(failed)?;
-    // Only control groups have this file; without this check, its absence would return a bad descriptor.
+    // Only control groups have this file. Without the check, another folder would be accepted, and counting would fail with
+    // EBADF.
     std::fs::metadata(path.join("cgroup.procs")).map_err(failed)?;
     Ok(Some(folder.into()))
 }
@@ -71,12 +72,12 @@ pub(super) fn awaited(roots: &[(u32, u32)]) -> Result<Vec<OwnedFd>, CounterError
         .collect()
 }
 
-/// TIDs of threads, without their processes.
+/// Returns the TIDs of threads that are given as pairs of PID and TID.
 pub(super) fn tids_of(threads: &[(u32, u32)]) -> Vec<u32> {
     threads.iter().map(|(_, tid)| *tid).collect()
 }
 
-/// Processes of threads, which are adjacent.
+/// Returns the PIDs of threads. The threads of a process have to be adjacent.
 pub(super) fn pids_of(threads: &[(u32, u32)]) -> Vec<u32> {
     let mut pids: Vec<u32> = threads.iter().map(|(pid, _)| *pid).collect();
     pids.dedup();

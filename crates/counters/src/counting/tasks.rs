@@ -1,10 +1,10 @@
-//! Threads of a process and process of a thread, or an error if they have exited.
+//! Threads of a process and process of a thread. The result is an error if they have exited.
 
 use countersteer_sysfs::procfs::PROC;
 
 use crate::CounterError;
 
-/// Threads of a process.
+/// Returns the TIDs of a process.
 pub(super) fn of_process(pid: u32) -> Result<Vec<u32>, CounterError> {
     let tids = PROC.threads_of(pid)?;
     let what = "process";
@@ -13,7 +13,7 @@ pub(super) fn of_process(pid: u32) -> Result<Vec<u32>, CounterError> {
         .ok_or(CounterError::Gone { what, id: pid })
 }
 
-/// Process of a thread.
+/// Returns the PID of a thread's process.
 pub(super) fn process_of(tid: u32) -> Result<u32, CounterError> {
     let what = "thread";
     let status = PROC.status_of(tid)?;

@@ -1,8 +1,8 @@
 //! Trees of threads: an initial thread (the root), and its descendants. Counters are inherited along a tree, so they can be
-//! closed when the last thread of the tree has exited, and not before.
+//! closed only after the last thread of the tree has exited.
 //!
 //! Input: roots, forks and exits in the order of time. Output: trees whose threads have all exited. If fork reports were lost,
-//! a tree may have unknown threads; its counters stay open. Trees that are added later are not affected.
+//! a tree may have unknown threads, and its counters stay open. Trees that are added later are not affected.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -11,12 +11,12 @@ pub(super) struct Trees {
     of: FxHashMap<u32, u32>,
     living: FxHashMap<u32, u32>,
     over: Vec<u32>,
-    /// Trees that may have unknown threads.
+    /// Trees that may have unknown threads, because fork reports were lost.
     doubtful: FxHashSet<u32>,
 }
 
 impl Trees {
-    /// Adds an initial thread.
+    /// Adds an initial thread as the root of the tree `tree`.
     pub(super) fn root(&mut self, tid: u32, tree: u32) {
         self.enter(tid, tree);
     }
@@ -43,18 +43,18 @@ impl Trees {
         }
     }
 
-    /// Trees that have ended since the last call.
+    /// Returns the trees whose last thread has exited since the last call.
     pub(super) fn take_over(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.over)
     }
 
-    /// Stores that fork reports were lost: present trees are never reported as ended.
+    /// Stores that fork reports were lost: trees that exist now are never returned as ended.
     pub(super) fn doubt(&mut self) {
         self.over.clear();
         self.doubtful.extend(self.living.keys());
     }
 
-    /// Adds a thread to a tree. If another thread had its TID, that one has exited without a report.
+    /// Adds a thread to a tree. If another thread had this TID, its exit was not reported, and it is removed.
     fn enter(&mut self, tid: u32, tree: u32) {
         *self.living.entry(tree).or_default() += 1;
         self.ended(tid);

@@ -1,4 +1,5 @@
-//! Checks whether this machine counts an event of the table ([`countersteer_model::events`]).
+//! Check of whether this machine counts an event of the event table
+//! ([`countersteer_model::events`]).
 
 use std::io;
 
@@ -8,23 +9,24 @@ use super::pmu::Pmus;
 use super::resolve::encodings_of;
 use super::sys::{self, Attr, Scope, abi};
 
-/// Clock that leads groups.
+/// Config of the kernel's task clock, the event that leads groups.
 pub(crate) const TASK_CLOCK: u64 = abi::PERF_COUNT_SW_TASK_CLOCK as u64;
 
-/// Result of a probe of an event.
+/// Result of a trial of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probe {
     Counts,
-    /// The event counts in user mode only, as long as the sysctl stays.
+    /// The event counts in user mode only, with the present value of `kernel.perf_event_paranoid`.
     UserOnly,
-    /// The machine has no counter for it.
+    /// The machine has no counter for the event.
     NoCounter,
+    /// This user may not count the event.
     Forbidden,
-    /// Another error, in the system's words.
+    /// Another error, as the system's message.
     Other(String),
 }
 
-/// Opens an event on the calling thread and closes it again.
+/// Opens an event on the calling thread and closes it again. Returns whether it can be counted.
 #[must_use]
 pub fn probe(kind: u32, config: u64) -> Probe {
     let mut attr = Attr {
@@ -53,7 +55,8 @@ pub fn probe(kind: u32, config: u64) -> Probe {
     }
 }
 
-/// Opens an event of the table on every core PMU that encodes it; returns the worst result.
+/// Tries an event of the event table on every core PMU that has an encoding for it. Returns the
+/// worst result.
 #[must_use]
 pub fn probe_event(event: &EventDef, pmus: &Pmus) -> Probe {
     let probes = encodings_of(event, pmus)

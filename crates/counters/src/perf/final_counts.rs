@@ -1,8 +1,8 @@
-//! Checks whether the kernel reports the final counts of threads at their exit.
+//! Check of whether the kernel reports the final counts of threads at their exit.
 //!
-//! With `inherit_stat` it does so for every process that may count, but some kernels do not (6.12 and 6.16 of Debian do not;
-//! 6.18 and 7.2 do). Reports of several events must not share a ring ([`super::open`]). Without reports, the final counts of
-//! threads are known only as a sum. BPF programs report final counts on any kernel ([`crate::counting::bpf`]).
+//! With `inherit_stat` the kernel reports them, but some kernels do not (6.12 and 6.16 of Debian do not; 6.18 and 7.2 do).
+//! Reports of several events must not share a ring buffer ([`super::open`]). Without reports, the final counts of threads are
+//! known only as a sum. BPF programs report final counts on any kernel ([`crate::counting::bpf`]).
 
 use std::sync::OnceLock;
 
@@ -14,11 +14,12 @@ use super::sys::{self, Attr, Ring, Scope, abi};
 /// Kind and config of the kernel's dummy event, which counts nothing.
 pub(crate) const NOTHING: (u32, u64) = (abi::PERF_TYPE_SOFTWARE, abi::PERF_COUNT_SW_DUMMY as u64);
 
-/// Its period. It never has a sample, but must be a sampled event. At a context switch between relatives the kernel exchanges
-/// the counts of other events. It would then report the counts of one thread as those of the other, or none.
+/// Sampling period of the dummy event. The dummy event never has a sample, but must be a sampled event. At a context switch
+/// between parent and child, the kernel exchanges the counts of events that are not sampled. It would then report the counts
+/// of one thread as those of the other, or none.
 pub(crate) const SAMPLED: u64 = 1;
 
-/// True if the kernel reports final counts; tried once with a thread that exits at once.
+/// True if the kernel reports final counts. The first call tries it with a child process that exits at once.
 #[must_use]
 pub fn reports_final_counts() -> bool {
     static TELLS: OnceLock<bool> = OnceLock::new();

@@ -1,7 +1,8 @@
-//! Checks whether events can count at the same time.
+//! Check of whether events can count at the same time.
 //!
-//! Input: a set. Output: true if the kernel opens all of it as one group on each PMU, and that group counts. Counters that are
-//! permanently in use, such as that of the watchdog for hung CPUs, are noticed only when the group does not count.
+//! Input: an event set. Output: true if the kernel opens the whole set as one group on each PMU, and that group counts. Some
+//! counters are permanently in use, such as that of the watchdog for hung CPUs. They are noticed only because the group does
+//! not count.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -12,11 +13,11 @@ use super::catalog::{Probe, TASK_CLOCK, probe};
 use super::resolve::{Encoding, Resolved};
 use super::sys::{self, Attr, Scope, abi};
 
-/// Longest wait for a group to be scheduled: several ticks of the clock, at which the kernel rotates groups.
+/// Limit on the time until a group is scheduled: several ticks of the clock, at which the kernel rotates groups.
 const PATIENCE: Duration = Duration::from_millis(12);
 
-/// True if these can count together, by a trial with the calling thread. An event that cannot be counted even alone does not
-/// matter: it is unavailable with or without the others.
+/// True if these events can count together, by a trial with the calling thread. An event that cannot be counted even alone is
+/// ignored: it is unavailable with or without the others.
 #[must_use]
 pub fn fit_together(events: &[Resolved]) -> bool {
     let encodings = || {
@@ -69,7 +70,7 @@ fn fit_on_pmu(members: &[(&Resolved, &Encoding)], user_only: bool) -> bool {
     group.first().is_none_or(|leader| counts(leader, here))
 }
 
-/// True if a group counts, as far as it can; it cannot on a CPU that belongs to another PMU.
+/// True if the group of `leader` counts. Also true if this cannot be found out, because the thread is on a CPU of another PMU.
 fn counts(leader: &OwnedFd, here: impl Fn() -> bool) -> bool {
     let mut bytes = Vec::new();
     let mut values = Vec::new();
@@ -78,7 +79,7 @@ fn counts(leader: &OwnedFd, here: impl Fn() -> bool) -> bool {
     }
     let since = Instant::now();
     while here() {
-        // A group that cannot be read is not judged.
+        // A group that cannot be read is regarded as counting.
         let Ok((enabled, running)) = sys::read_group(leader, &mut bytes, &mut values) else {
             break;
         };

@@ -1,7 +1,8 @@
-//! CPUs that were offline and are back. The kernel removes the counters of a CPU that goes offline, and they stay silent when
-//! it returns: they have to be opened again.
+//! Detection of CPUs that were offline and are back online. The kernel removes the counters of a CPU that goes offline, so
+//! they have to be reopened when it returns.
 //!
-//! Input: sysfs and two clocks, of which one stops while the machine is suspended: then all CPUs but one are offline.
+//! Input: sysfs, and two clocks, one of which stops while the machine is suspended. During a suspension all CPUs but one are
+//! offline.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +13,11 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::sys;
 
-/// Interval between checks: reading a file costs some microseconds.
+/// Minimum interval in ns between checks, because reading the file costs some microseconds.
 const LOOK_NS: u64 = 50_000_000;
 
-/// Tolerance between the two clocks, which are not read at the same instant.
+/// Threshold in ns: a larger growth of the difference between the two clocks means a suspension. The clocks are not read at
+/// the same instant.
 const ASLEEP_NS: u64 = 20_000_000;
 
 #[derive(Debug)]
@@ -36,7 +38,8 @@ impl Hotplug {
         }
     }
 
-    /// CPUs that came back since the last check; all of them, if the machine was suspended.
+    /// Returns the CPUs that came back since the last check; all CPUs if the machine was suspended. Checks that follow too
+    /// soon return none.
     pub(crate) fn look(&mut self) -> CpuSet {
         let now = sys::now();
         if now.saturating_sub(self.looked_ns) < LOOK_NS {
@@ -46,7 +49,7 @@ impl Hotplug {
         self.compare(online(&self.root), asleep_ns())
     }
 
-    /// Marks a CPU that could not be counted yet: the next check finds it again.
+    /// Marks a CPU as offline because its counters could not be opened yet. The next check returns it again.
     pub(crate) fn is_not_back(&mut self, cpu: CpuId) {
         self.online.remove(cpu);
     }
@@ -66,7 +69,7 @@ fn online(root: &Path) -> CpuSet {
     files::online(root).unwrap_or_default()
 }
 
-/// Time for which the machine has been suspended since its start, in ns.
+/// Returns the time in ns for which the machine has been suspended since its start.
 fn asleep_ns() -> u64 {
     let awake = sys::now();
     let all = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(awake, |t| {

@@ -1,8 +1,8 @@
-//! `perf_event_open`: events of a machine's PMUs, the meaning of event strings on them, opening of counters, and records of
-//! rings.
+//! Access to `perf_event_open`: events of a machine's PMUs, the encoding of event strings, opening of counters, and records of
+//! ring buffers.
 //!
-//! Input: sysfs, event strings, CPUs and threads. Output: open event groups, their counts, and [`record`]s of their rings. This
-//! module does not follow threads; [`crate::counting`] does.
+//! Input: sysfs, event strings, CPUs and threads. Output: open event groups, their counts, and [`record`]s of their ring
+//! buffers. This module does not follow threads; [`crate::counting`] does.
 
 pub(crate) mod catalog;
 pub(crate) mod final_counts;

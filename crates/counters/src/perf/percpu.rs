@@ -1,7 +1,7 @@
-//! Counters of whole CPUs, opened here and read by BPF programs.
+//! Counters of whole CPUs, which are opened here and read by BPF programs.
 //!
-//! Input: event sets. Output: open events, each with its CPU, set and place in the set. Only one set counts at a time. An event
-//! that a CPU cannot count is left out there.
+//! Input: event sets. Output: open events, each with its CPU, its set and its index in the set. Only one set counts at a time.
+//! An event that a CPU cannot count is left out on that CPU.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -19,9 +19,11 @@ use crate::CounterError;
 pub struct CpuEvent {
     pub cpu: CpuId,
     pub set: u32,
-    /// Place of the event in its set.
+    /// Index of the event in its set.
     pub place: u32,
+    /// File descriptor of the event.
     file: OwnedFd,
+    /// True if the event leads a group.
     leads: bool,
 }
 
@@ -31,22 +33,23 @@ impl AsFd for CpuEvent {
     }
 }
 
-/// Events of all sets on all CPUs.
+/// Open events of all sets on all CPUs.
 #[derive(Default)]
 pub struct CpuCounters {
     events: Vec<CpuEvent>,
     sets: Vec<Vec<Resolved>>,
     cpus: CpuSet,
-    /// Set that counts.
+    /// Index of the set that counts; `None` if none does.
     on: Option<u32>,
+    /// Detector of CPUs that come back online.
     returns: Option<Hotplug>,
 }
 
 impl CpuCounters {
-    /// Opens every event on every CPU that can count it; nothing counts yet.
+    /// Opens every event on every CPU that can count it. All events are switched off.
     ///
     /// # Errors
-    /// Fails if not permitted, or with EMFILE.
+    /// Fails if counting is not permitted, or with EMFILE.
     pub fn open(sets: &[Vec<Resolved>], cpus: &CpuSet) -> Result<Self, CounterError> {
         limits::make_room((sets.iter().map(Vec::len).sum::<usize>() * cpus.len()) as u64)?;
         let mut counters = Self {
@@ -70,11 +73,11 @@ impl CpuCounters {
         opened
     }
 
-    /// Opens the counters of CPUs again that were offline and are back. Returns true if there were any; the new ones then have
-    /// to be passed on.
+    /// Reopens the counters of CPUs that were offline and are back online. Returns true if there were any; the new counters
+    /// then have to be passed to the BPF programs.
     ///
     /// # Errors
-    /// Fails if not permitted any more, or with EMFILE.
+    /// Fails if counting is not permitted any more, or with EMFILE.
     pub fn renew(&mut self) -> Result<bool, CounterError> {
         let back = self.returns.as_mut().map(Hotplug::look).unwrap_or_default();
         let back = back.intersection(&self.cpus);
@@ -98,7 +101,7 @@ impl CpuCounters {
         Ok(true)
     }
 
-    /// Opens a set on a CPU: a group per PMU, so that all of it counts or nothing.
+    /// Opens a set on a CPU, with one group per PMU, so that either all events of a group count or none.
     fn open_set(&mut self, cpu: CpuId, set: u32, events: &[Resolved]) -> Result<(), CounterError> {
         let mut leaders: Vec<(&str, usize)> = Vec::new();
         for (place, event) in (0..).zip(events) {
@@ -134,7 +137,7 @@ impl CpuCounters {
                         leads: leader.is_none(),
                     });
                 }
-                // This CPU has no such counter, or no more of them.
+                // This CPU does not have the counter, or has no free counter left.
                 Err(e)
                     if matches!(
                         e.raw_os_error(),

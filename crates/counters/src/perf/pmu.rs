@@ -1,7 +1,7 @@
-//! PMUs as sysfs describes them.
+//! PMUs of a machine, as sysfs describes them.
 //!
-//! Input: a root directory (`/`, or a fake one). Output: every PMU with its type, CPUs, formats and named events. Content of a
-//! file that cannot be understood only affects the events that it describes: they are listed with the reason.
+//! Input: a root directory (`/`, or one of a test). Output: every PMU with its type, CPUs, formats and named events. If the
+//! content of a file is invalid, only the events that it describes are affected: they are listed with the reason.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,25 +18,25 @@ use crate::CounterError;
 /// Folder in which the kernel lists PMUs.
 const DEVICES: &str = "sys/bus/event_source/devices";
 
-/// Bits of a config word that a term fills, lowest first.
+/// Bits of a config word that the value of a term fills, from the lowest bit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Format {
-    /// Number of the word: `config` is 0, `config1` is 1, and so on.
+    /// Index of the config word: `config` is 0, `config1` is 1, and so on.
     pub(crate) word: usize,
-    /// (lowest, highest) bit of each range.
+    /// Lowest and highest bit of each range.
     pub(crate) bits: Vec<(u32, u32)>,
 }
 
-/// Event that a PMU names.
+/// Event to which a PMU gives a name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PmuEvent {
-    /// Its terms; `?` means that the user must give a value.
+    /// Terms of the event with their values; the value `?` means that the user must give one.
     pub terms: Vec<(String, Option<String>)>,
-    /// Factor of a count.
+    /// Factor by which a count is multiplied.
     pub scale: Option<f64>,
-    /// Unit of the scaled count.
+    /// Unit of the count after this multiplication.
     pub unit: Option<String>,
-    /// Description of the event, if a vendor's list has one.
+    /// Description of the event; `None` if no vendor's list has one.
     pub prose: Option<String>,
 }
 
@@ -44,15 +44,17 @@ pub struct PmuEvent {
 pub struct Pmu {
     pub name: String,
     pub kind: u32,
-    /// Kind of core, by the kernel's name (`skylake`), or `zen` for AMD's from family 17h on.
+    /// Core model, by the kernel's name (`skylake`), or `zen` for AMD cores from family 17h on.
     pub model: Option<String>,
-    /// CPUs whose cores it belongs to; `None` if it belongs to no core, or to all.
+    /// CPUs whose cores the PMU belongs to; `None` if it belongs to no core, or to all.
     pub cpus: Option<CpuSet>,
-    /// CPUs that count for all, for example one per package; set for PMUs outside the cores.
+    /// CPUs on which the PMU can be opened, for example one per package. `None` for PMUs of cores.
     pub mask: Option<CpuSet>,
-    /// Number of counters per core, if the kernel reports it.
+    /// Number of counters per core; `None` if the kernel does not report it.
     pub counters: Option<u32>,
+    /// Events by name.
     pub events: BTreeMap<String, PmuEvent>,
+    /// Bits of each term, by the term's name.
     formats: BTreeMap<String, Format>,
 }
 
@@ -64,7 +66,7 @@ pub struct Pmus {
 }
 
 impl Pmu {
-    /// Event of a name; vendors' names are stored in lower case.
+    /// Returns the event with this name; `None` if there is none. Vendors' names are stored in lower case.
     #[must_use]
     pub fn event(&self, name: &str) -> Option<&PmuEvent> {
         self.events
@@ -72,13 +74,13 @@ impl Pmu {
             .or_else(|| self.events.get(&name.to_ascii_lowercase()))
     }
 
-    /// True if it is the PMU of a core.
+    /// True if the PMU belongs to a core.
     #[must_use]
     pub fn is_core(&self) -> bool {
         self.name == "cpu" || (self.cpus.is_some() && self.mask.is_none())
     }
 
-    /// True if it counts on a CPU.
+    /// True if the PMU counts on this CPU.
     #[must_use]
     pub fn covers(&self, cpu: CpuId) -> bool {
         self.cpus
@@ -87,12 +89,12 @@ impl Pmu {
             .is_none_or(|cpus| cpus.contains(cpu))
     }
 
-    /// Names of its terms.
+    /// Returns the names of the PMU's terms.
     pub fn terms(&self) -> impl Iterator<Item = &str> {
         self.formats.keys().map(String::as_str)
     }
 
-    /// Config words of an event of the table; `None` if the event is not of this PMU.
+    /// Returns the config words of an event of the event table; `None` if the event does not belong to this PMU.
     pub(crate) fn config(&self, event: &ProcessorEvent) -> Option<[u64; 4]> {
         let is_mine =
             |name: &&str| *name == self.name || self.model.as_deref().is_some_and(|m| m == *name);
@@ -131,7 +133,7 @@ impl Pmu {
 }
 
 impl Format {
-    /// Parses a format such as `config:0-7,32-35`.
+    /// Parses a format such as `config:0-7,32-35`; `None` if it is invalid.
     fn parse(text: &str) -> Option<Self> {
         let (word, ranges) = text.split_once(':')?;
         let word = match word.strip_prefix("config")? {
@@ -150,10 +152,10 @@ impl Format {
         })
     }
 
-    /// Puts a value into the config words.
+    /// Puts the value of a term into the config words.
     ///
     /// # Errors
-    /// Returns the largest value that fits, if the value is larger.
+    /// If the value is too large, the error is the largest value that fits.
     pub(crate) fn place(&self, value: u64, config: &mut [u64; 4]) -> Result<(), u64> {
         let width: u32 = self.bits.iter().map(|(low, high)| high - low + 1).sum();
         if width < 64 && value >> width != 0 {
@@ -207,7 +209,7 @@ impl Pmus {
         self.list.iter().find(|p| p.name == name)
     }
 
-    /// PMUs of cores, in the order of their first CPUs.
+    /// Returns the PMUs of cores, in the order of their first CPUs.
     #[must_use]
     pub fn cores(&self) -> Vec<&Pmu> {
         let mut cores: Vec<&Pmu> = self.list.iter().filter(|p| p.is_core()).collect();
@@ -216,7 +218,7 @@ impl Pmus {
     }
 }
 
-/// True if the first processor is one of AMD's (or Hygon's) from family 17h on.
+/// True if the first processor is one of AMD (or Hygon) from family 17h on.
 fn is_zen(root: &Path) -> bool {
     let info = Procfs::below(root).cpuinfo();
     let field = |name: &str| field(&info, name);
@@ -224,7 +226,7 @@ fn is_zen(root: &Path) -> bool {
     matches!(field("vendor_id"), Some("AuthenticAMD" | "HygonGenuine")) && family >= Some(0x17)
 }
 
-/// Parses a number of a term: `46`, `0x2e`.
+/// Parses the number of a term, such as `46` or `0x2e`; `None` if it is invalid.
 pub(crate) fn parse(text: &str) -> Option<u64> {
     text.strip_prefix("0x").map_or_else(
         || text.parse().ok(),
@@ -276,7 +278,7 @@ fn read_pmu(folder: &Path, name: String) -> Result<Pmu, CounterError> {
     })
 }
 
-/// Reads events from the adjacent files `name`, `name.scale` and `name.unit`.
+/// Reads events from the files `name`, `name.scale` and `name.unit`, given as pairs of name and content.
 fn read_events(files: &[(String, String)]) -> BTreeMap<String, PmuEvent> {
     let mut events: BTreeMap<String, PmuEvent> = BTreeMap::new();
     for (name, content) in files {

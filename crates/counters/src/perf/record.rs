@@ -1,7 +1,7 @@
-//! Records of a ring buffer, from bytes.
+//! Parsing of the records of a ring buffer.
 //!
-//! Input: one record as the kernel wrote it for the sample type of [`super::sys`]. Output: a [`Record`]; anything unknown or
-//! cut off is [`Record::Other`].
+//! Input: one record as the kernel wrote it for the sample type of [`super::sys`]. Output: a [`Record`]. Unknown or
+//! truncated records become [`Record::Other`].
 
 use super::sys::abi;
 
@@ -19,14 +19,14 @@ pub(crate) enum Record<'a> {
         tid: u32,
         at: u64,
     },
-    /// A thread got a name, possibly with a new program.
+    /// A thread was given a name, possibly by an `exec`.
     Comm {
         tid: u32,
         name: &'a [u8],
         exec: bool,
         at: u64,
     },
-    /// Final counts of a thread, for the group of event `id`.
+    /// Final counts of a thread, for the group to which the event `id` belongs.
     Last {
         pid: u32,
         tid: u32,
@@ -34,7 +34,7 @@ pub(crate) enum Record<'a> {
         at: u64,
         counts: Counts<'a>,
     },
-    /// Counts of a thread so far.
+    /// Counts of a thread up to now, for the group to which the event `id` belongs.
     Sample {
         pid: u32,
         tid: u32,
@@ -53,7 +53,7 @@ pub(crate) enum Record<'a> {
 pub(crate) struct Counts<'a> {
     pub(crate) enabled: u64,
     pub(crate) running: u64,
-    /// Pairs of value and identifier.
+    /// Bytes of the pairs of value and identifier.
     pairs: &'a [u8],
 }
 
@@ -79,7 +79,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u32> {
         .map(u32::from_ne_bytes)
 }
 
-/// Number of bytes with which every record but a sample ends: pid, tid, time, CPU, identifier.
+/// Number of bytes that end every record except for samples: PID, TID, time, CPU, identifier.
 const TRAILER: usize = 32;
 
 pub(crate) fn parse(bytes: &[u8]) -> Record<'_> {
@@ -110,7 +110,7 @@ fn sample(body: &[u8]) -> Option<Record<'_>> {
     })
 }
 
-/// Bit in the upper byte of a record's flags: the name came with an `exec`.
+/// Bit in the upper byte of a record's flags: the name was given by an `exec`.
 const EXEC: u8 = (abi::PERF_RECORD_MISC_COMM_EXEC >> 8) as u8;
 
 fn with_trailer(kind: u32, exec: bool, body: &[u8]) -> Option<Record<'_>> {

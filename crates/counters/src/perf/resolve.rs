@@ -1,7 +1,8 @@
-//! Meaning of an event string on a machine.
+//! Encoding of event strings for the PMUs of a machine.
 //!
-//! Input: an [`EventSpec`] and the machine's [`Pmus`]. Output: a [`Resolved`] event: its encoding on each PMU that has it. A
-//! portable name is encoded for every core PMU; the kernel takes the PMU's type in the config's upper half.
+//! Input: an [`EventSpec`] and the machine's [`Pmus`]. Output: a [`Resolved`] event, with its encoding on each PMU that has
+//! it. A portable name is encoded for every core PMU. Its config has the PMU's type in the upper half, which the kernel
+//! evaluates.
 
 use countersteer_model::counters::{
     EventSource, EventSpec, PlannedEvent, RawCounter, Space, SpecError, Term, TermValue,
@@ -13,43 +14,46 @@ use countersteer_model::units::CpuId;
 
 use super::pmu::{Pmu, Pmus, parse};
 
-/// Event as one PMU encodes it.
+/// Encoding of an event for one PMU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoding {
     pub pmu: String,
-    /// CPUs on which it counts; `None` for all.
+    /// CPUs on which the event can be counted; `None` for all CPUs.
     pub cpus: Option<CpuSet>,
+    /// Type of the PMU.
     pub kind: u32,
+    /// Config words of the event.
     pub config: [u64; 4],
-    /// True if the kernel counts it itself.
+    /// True if the kernel counts the event itself, without hardware.
     pub software: bool,
-    /// True if it belongs to a package or the machine, not to a core.
+    /// True if the event belongs to a package or the machine, not to a core.
     pub system: bool,
 }
 
-/// Event with its encodings.
+/// Event with its encodings on all PMUs that have it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolved {
     pub planned: PlannedEvent,
     pub encodings: Vec<Encoding>,
-    /// Modes in which it counts.
+    /// Modes (user, kernel) in which the event counts.
     pub space: Space,
-    /// True if counting user mode only would show zero.
+    /// True if the event happens in the kernel only, so that counting user mode would show zero.
     pub in_kernel: bool,
-    /// Number of events per sample, if the string has one.
+    /// Number of events per sample; `None` if the event string has none.
     pub every: Option<u64>,
 }
 
-/// Core types as PMUs distinguish them.
+/// Core types of a machine, as its PMUs distinguish them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreTypes {
-    /// Names by row: those of PMUs, or `cpu` if all cores are alike.
+    /// Name of each core type: that of its PMU, or `cpu` if all cores are alike.
     pub names: Vec<String>,
+    /// Index of the core type of each CPU.
     pub by_cpu: Vec<u32>,
 }
 
 impl CoreTypes {
-    /// Core types of a machine.
+    /// Returns the core types of a machine.
     #[must_use]
     pub fn of(pmus: &Pmus) -> Self {
         let cores: Vec<&Pmu> = pmus
@@ -79,7 +83,7 @@ impl CoreTypes {
 }
 
 impl Resolved {
-    /// Encoding on a CPU; `None` if it does not count there.
+    /// Returns the encoding on a CPU; `None` if the event does not count there.
     #[must_use]
     pub fn on(&self, cpu: CpuId) -> Option<&Encoding> {
         self.encodings
@@ -91,7 +95,7 @@ impl Resolved {
 /// Resolves a set of events on this machine.
 ///
 /// # Errors
-/// Fails for names, PMUs and terms that it does not have, with their column in `text`.
+/// Fails for names, PMUs and terms that the machine does not have. The error contains their column in `text`.
 pub fn resolve(text: &str, specs: &[EventSpec], pmus: &Pmus) -> Result<Vec<Resolved>, SpecError> {
     let resolver = Resolver { text, pmus };
     specs.iter().map(|spec| resolver.event(spec)).collect()
@@ -110,7 +114,7 @@ impl Resolver<'_> {
     fn event(&self, spec: &EventSpec) -> Result<Resolved, SpecError> {
         let mut found = self.encoded(spec)?;
         if found.planned.event.is_none() {
-            // Formulas name events of this processor by their encoding.
+            // Formulas refer to events of this processor by their encoding.
             found.planned.event = Event::by_name(&spec.text).filter(|event| event.is_own());
         }
         Ok(found)
@@ -162,7 +166,7 @@ impl Resolver<'_> {
         })
     }
 
-    /// Resolves a bare name that some PMU of sysfs has, as `mem-loads`.
+    /// Resolves a plain name that sysfs lists for at least one PMU, such as `mem-loads`.
     fn of_some_pmu(&self, spec: &EventSpec, name: &str) -> Result<Resolved, SpecError> {
         let term = [Term {
             name: name.to_owned(),
@@ -227,7 +231,7 @@ impl Resolver<'_> {
         Ok(resolved)
     }
 
-    /// Terms of a named event; the user's own terms take precedence.
+    /// Puts the terms of a named event into the config words; the user's terms take precedence.
     fn named_terms(
         &self,
         pmu: &Pmu,
@@ -304,12 +308,13 @@ impl Resolver<'_> {
         })
     }
 
-    /// Resolves a counter of a PMCTrack string: event and masks at the places that the PMU declares.
+    /// Resolves a counter of a PMCTrack string, whose event and masks are put into the bits that the PMU declares.
     fn counter(&self, spec: &EventSpec, raw: RawCounter) -> Result<Resolved, SpecError> {
         let mut encodings = Vec::new();
         for pmu in self.core_pmus(spec)? {
             let Some(event) = raw.event else {
-                // Fixed counter: the first three count instructions, cycles and reference cycles on Intel's processors.
+                // Without an event, it is a fixed counter. On Intel processors the first three count instructions, cycles
+                // and reference cycles.
                 let Some(config) = [1, 0, 9].get(raw.counter as usize) else {
                     return self.error(
                         spec.offset,
@@ -386,7 +391,8 @@ impl Resolver<'_> {
     }
 }
 
-/// Encodings of an event of the table on the PMUs of this machine: one per core PMU that has it, or the kernel's own.
+/// Returns the encodings of an event of the event table on this machine: one per core PMU that has it, or one of the kernel
+/// itself.
 pub(crate) fn encodings_of(event: &EventDef, pmus: &Pmus) -> Vec<Encoding> {
     let cores = pmus.cores();
     match event.source {
@@ -399,7 +405,8 @@ pub(crate) fn encodings_of(event: &EventDef, pmus: &Pmus) -> Vec<Encoding> {
             system: false,
         }],
         Source::Kernel { kind, config, .. } => {
-            // The upper half selects the PMU; it is needed, and understood, if there are several.
+            // The upper half of the config selects the PMU. It is needed, and evaluated by the kernel, if there are several
+            // core PMUs.
             let several = cores.len() > 1;
             let extended = |pmu: &Pmu| {
                 if several {

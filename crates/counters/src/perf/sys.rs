@@ -1,6 +1,6 @@
-//! System calls behind counters; the only unsafe code of this part.
+//! System calls for counters. All unsafe code of event groups and ring buffers is here.
 //!
-//! Input: attributes of an event. Output: file descriptors, group reads, ring buffers.
+//! Input: attributes of an event. Output: file descriptors, values of groups, and ring buffers.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use perf::bindings as abi;
 use perf_event_open_sys as perf;
 
-/// Attributes of an event, restricted to those that this program sets.
+/// Attributes of an event: the subset of `perf_event_attr` that this program sets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attr {
     pub(crate) kind: u32,
@@ -19,29 +19,29 @@ pub(crate) struct Attr {
     pub(crate) exclude_kernel: bool,
     pub(crate) disabled: bool,
     pub(crate) enable_on_exec: bool,
-    /// True if threads and processes that the target creates inherit it.
+    /// True if threads and processes that the target creates inherit the event.
     pub(crate) inherit: bool,
-    /// True if each inheritor's counts are written to the ring when it ends.
+    /// True if the counts of each inheriting thread are written to the ring buffer when it exits.
     pub(crate) tell_at_exit: bool,
-    /// True if forks, names and exits are written to the ring.
+    /// True if forks, names and exits are written to the ring buffer.
     pub(crate) follow: bool,
     /// Number of events per sample; 0 for no samples.
     pub(crate) period: u64,
-    /// True if the period is a maximal number of samples per second.
+    /// True if `period` is instead a limit on the number of samples per second.
     pub(crate) frequency: bool,
-    /// True if samples and records are wanted at all.
+    /// True if samples and records are written to a ring buffer at all.
     pub(crate) ring: bool,
-    /// True if each sample ends the wait for records, and not only a ring that fills up.
+    /// True if each sample ends the wait for records; false if only a ring buffer that fills up does.
     pub(crate) wake_each: bool,
 }
 
-/// Contents of every group read: times, then per event value and identifier.
+/// Format of group reads: the two times, then value and identifier of each event.
 const READ_FORMAT: u64 = (abi::PERF_FORMAT_TOTAL_TIME_ENABLED
     | abi::PERF_FORMAT_TOTAL_TIME_RUNNING
     | abi::PERF_FORMAT_ID
     | abi::PERF_FORMAT_GROUP) as u64;
 
-/// Contents of every sample; [`super::record`] reads it.
+/// Format of samples, which [`super::record`] parses.
 const SAMPLE_TYPE: u64 = (abi::PERF_SAMPLE_IDENTIFIER
     | abi::PERF_SAMPLE_TID
     | abi::PERF_SAMPLE_TIME
@@ -49,17 +49,18 @@ const SAMPLE_TYPE: u64 = (abi::PERF_SAMPLE_IDENTIFIER
     | READ;
 const READ: u64 = abi::PERF_SAMPLE_READ as u64;
 
-/// Scope of an event's file descriptor.
+/// Threads and CPUs on which an event counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Scope {
-    /// Thread on any CPU, or on one.
+    /// Thread (by TID) on any CPU, or on one CPU.
     Thread(u32, Option<u32>),
+    /// All threads on a CPU.
     Cpu(u32),
     /// Control group, by the descriptor of its folder, on a CPU.
     Cgroup(RawFd, u32),
 }
 
-/// Opens an event; `leader` is its group's.
+/// Opens an event in the group of `leader`; `None` if the event leads a group of its own.
 pub(crate) fn open(attr: &Attr, scope: Scope, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
     let mut raw = raw_attr(attr);
     let (pid, cpu, extra) = match scope {
@@ -74,7 +75,7 @@ pub(crate) fn open(attr: &Attr, scope: Scope, leader: Option<&OwnedFd>) -> io::R
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just returned this descriptor, and nothing else has it.
+    // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -96,8 +97,8 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
     raw.set_enable_on_exec(attr.enable_on_exec.into());
     raw.set_inherit(attr.inherit.into());
     if attr.ring {
-        // The kernel swaps the counters of relatives at context switches, which costs next to nothing, unless samples report
-        // one of them.
+        // At context switches between parent and child, the kernel exchanges their counters instead of switching them, which
+        // costs little. If samples read the counts, it must not do that.
         raw.sample_type = if attr.period > 0 {
             SAMPLE_TYPE
         } else {
@@ -130,7 +131,7 @@ fn checked(result: i32) -> io::Result<()> {
     }
 }
 
-/// Identifier that records carry for an event.
+/// Returns the identifier that records contain for an event.
 pub(crate) fn id(fd: &OwnedFd) -> io::Result<u64> {
     let mut id = 0;
     // SAFETY: the kernel writes one u64 to `id`, which outlives the call.
@@ -138,11 +139,11 @@ pub(crate) fn id(fd: &OwnedFd) -> io::Result<u64> {
     Ok(id)
 }
 
-/// Switches a whole group on or off, in all its inheritors.
+/// Switches a whole group on or off, in all inheriting threads.
 pub(crate) fn switch(leader: &OwnedFd, on: bool) -> io::Result<()> {
     let fd = leader.as_raw_fd();
     let group = abi::PERF_IOC_FLAG_GROUP;
-    // SAFETY: these take no pointers.
+    // SAFETY: these calls take no pointers.
     checked(unsafe {
         if on {
             perf::ioctls::ENABLE(fd, group)
@@ -152,21 +153,22 @@ pub(crate) fn switch(leader: &OwnedFd, on: bool) -> io::Result<()> {
     })
 }
 
-/// Makes an event write into another's ring.
+/// Makes an event write into the ring buffer of another event.
 pub(crate) fn redirect(fd: &OwnedFd, ring: &OwnedFd) -> io::Result<()> {
-    // SAFETY: this takes no pointers.
+    // SAFETY: this call takes no pointers.
     checked(unsafe { perf::ioctls::SET_OUTPUT(fd.as_raw_fd(), ring.as_raw_fd()) })
 }
 
-/// Reads a group: returns enabled and running time; fills `values` in the order of opening.
+/// Reads a group into `values`, in the order in which its events were opened. Returns the enabled and running time in ns.
+/// `bytes` is a buffer.
 pub(crate) fn read_group(
     leader: &OwnedFd,
     bytes: &mut Vec<u8>,
     values: &mut Vec<u64>,
 ) -> io::Result<(u64, u64)> {
     bytes.resize(8 * (3 + 2 * 66), 0);
-    // `File` reads what `OwnedFd` does not; `ManuallyDrop` keeps the descriptor open.
-    // SAFETY: the descriptor is open for as long as `leader` is borrowed, and is not closed here.
+    // `File` can read, `OwnedFd` cannot; `ManuallyDrop` keeps the descriptor open. SAFETY: the descriptor stays open as long
+    // as `leader` is borrowed, and is not closed here.
     let mut file = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(leader.as_raw_fd()) });
     let length = retried(|| file.read(bytes))?;
     values.clear();
@@ -184,7 +186,7 @@ pub(crate) fn read_group(
     Ok((enabled, running))
 }
 
-/// Retries a read that the kernel refuses with ECHILD while an inheritor of the group is being removed. That takes
+/// Retries a read that the kernel refuses with ECHILD while an inheriting thread of the group is being removed. That takes
 /// microseconds, or longer in a virtual machine whose host stops one of its CPUs.
 fn retried<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for attempt in 0..10_000 {
@@ -198,7 +200,7 @@ fn retried<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     read()
 }
 
-/// Bytes of a ring: an ordinary user may have half a megabyte per CPU.
+/// Size of a ring buffer in bytes. An ordinary user may lock half a megabyte per CPU.
 pub(crate) const RING_BYTES: usize = 512 << 10;
 
 /// Ring buffer that the kernel writes and this program reads.
@@ -211,17 +213,17 @@ pub(crate) struct Ring {
     tail: u64,
 }
 
-// SAFETY: the mapping belongs to this value alone; nothing in it is tied to a thread.
+// SAFETY: the mapping belongs to this value alone, and nothing in it is tied to a thread.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Maps a ring of `size` bytes, a power of two.
+    /// Maps a ring buffer of `size` bytes, a power of two.
     pub(crate) fn map_sized(fd: &OwnedFd, size: usize) -> io::Result<Self> {
         let page =
             nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
         let length = page + size;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new mapping at an address of the kernel's choice; no existing mapping is touched.
+        // SAFETY: this is a new mapping at an address of the kernel's choice; it affects no existing mapping.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -251,7 +253,7 @@ impl Ring {
             > self.tail
     }
 
-    /// Passes every available record to `take`, and returns its space to the kernel.
+    /// Passes every available record to `take`, and returns its bytes to the kernel. `scratch` is a buffer.
     pub(crate) fn drain(&mut self, scratch: &mut Vec<u8>, mut take: impl FnMut(&[u8])) {
         let head = self
             .control(std::mem::offset_of!(abi::perf_event_mmap_page, data_head))
@@ -260,7 +262,7 @@ impl Ring {
             scratch.resize(8, 0);
             self.copy(self.tail, scratch);
             let size = usize::from(u16::from_ne_bytes([scratch[6], scratch[7]]));
-            // The kernel never writes less than a header; with less, the next record could not be found.
+            // A record is never shorter than its header. If it were, the position of the next one would be unknown.
             if size < 8 {
                 self.tail = head;
                 break;
@@ -275,16 +277,16 @@ impl Ring {
     }
 
     fn control(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: the first page of the mapping is a `perf_event_mmap_page`, whose head and tail are aligned u64 fields that
-        // both sides access atomically; the mapping lives as long as `self`.
+        // SAFETY: the first page of the mapping is a `perf_event_mmap_page`. Its head and tail are aligned u64 fields that
+        // both sides access atomically. The mapping lives as long as `self`.
         unsafe { AtomicU64::from_ptr(self.base.add(offset).cast()) }
     }
 
     fn copy(&self, from: u64, into: &mut [u8]) {
         let start = (from % self.size as u64) as usize;
         let first = into.len().min(self.size - start);
-        // SAFETY: both slices lie within the data pages behind the first page; the kernel does not write between tail and
-        // head, and the target does not overlap the mapping.
+        // SAFETY: both slices lie within the data pages behind the first page. The kernel does not write between tail and
+        // head. The target does not overlap the mapping.
         unsafe {
             let data = self.base.add(self.page);
             std::ptr::copy_nonoverlapping(data.add(start), into.as_mut_ptr(), first);
@@ -300,7 +302,7 @@ impl Drop for Ring {
     }
 }
 
-/// The clock that records are stamped with.
+/// Returns the time in ns by the clock of the records' time stamps (CLOCK_MONOTONIC).
 pub(crate) fn now() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
     time.map_or(0, |t| {

@@ -1,8 +1,9 @@
-//! Event files of processor vendors, loaded at run time from a folder of the user's.
+//! Event files of processor vendors, which are loaded at run time from a folder of the user.
 //!
-//! Input: a folder with JSON files as Intel publishes them (`perfmon`) or as kernels carry them for AMD and Arm. A
-//! `mapfile.csv` may assign files to processors. Files in a subfolder named after a PMU are for that PMU. Output: named events
-//! of the machine's PMUs, as if sysfs had them. No files are shipped: vendors' files have licences and dates of their own.
+//! Input: a folder with JSON files as Intel publishes them (`perfmon`) or as the kernel's sources contain them for AMD and
+//! Arm. A `mapfile.csv` may assign files to processors. Files in a subfolder with the name of a PMU are for that PMU. Output:
+//! named events of the machine's PMUs, as if sysfs had them. No files are shipped with this program, because vendors' files
+//! have licences and release dates of their own.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,16 +19,17 @@ use super::pmu::{Pmu, PmuEvent, Pmus};
 /// Event of a vendor's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct VendorEvent {
-    /// Its name in lower case.
+    /// Name of the event in lower case.
     name: String,
-    /// The kernel's PMU that counts it; `None` for the core's own PMU of any name.
+    /// Name of the kernel's PMU that counts the event; `None` for the core's PMU, of any name.
     pmu: Option<String>,
-    /// Terms in the kernel's spelling, in hexadecimal: (`event`, `0x2e`).
+    /// Terms in the kernel's spelling, with hexadecimal values: (`event`, `0x2e`).
     terms: Vec<(String, String)>,
+    /// Description of the event.
     prose: String,
 }
 
-/// File that could not be used.
+/// Vendor's file that could not be used, with the reason.
 #[derive(Debug, thiserror::Error)]
 pub enum VendorError {
     /// The file could not be read.
@@ -45,28 +47,30 @@ pub enum VendorError {
         path: PathBuf,
         source: serde_json::Error,
     },
-    /// An event of the file cannot be understood.
+    /// An event of the file is invalid.
     #[error("{path}: event {number}{name}: {why}")]
     Event {
         path: PathBuf,
-        /// Number of the event, from 1.
+        /// Number of the event in the file, from 1.
         number: usize,
-        /// Its name, if it has one.
+        /// Name of the event in parentheses; empty if it has none.
         name: String,
+        /// Reason for which the event is invalid.
         why: String,
     },
-    /// A line of the map cannot be understood.
+    /// A line of the map file is invalid.
     #[error("{path}:{line}: {why}; a line is `processor,version,file,type`")]
     Map {
         path: PathBuf,
         /// Number of the line, from 1.
         line: usize,
+        /// Reason for which the line is invalid.
         why: String,
     },
 }
 
-/// Fields that become terms, with the term's name. `EventCode`, `UMask` and the registers of [`REGISTERS`] have rules of their
-/// own.
+/// Fields of a vendor's event that become terms, with the name of the term. `EventCode`, `UMask` and the registers of
+/// [`REGISTERS`] have rules of their own.
 static FIELDS: &[(&str, &str)] = &[
     ("CounterMask", "cmask"),
     ("Invert", "inv"),
@@ -81,7 +85,7 @@ static FIELDS: &[(&str, &str)] = &[
     ("ThreadMask", "threadmask"),
 ];
 
-/// Additional model-specific registers of an event, by the term under which the kernel sets them.
+/// Additional model-specific registers of an event, by address, with the term by which the kernel sets each.
 static REGISTERS: &[(u64, &str)] = &[
     (0x3f6, "ldlat"),
     (0x1a6, "offcore_rsp"),
@@ -89,7 +93,7 @@ static REGISTERS: &[(u64, &str)] = &[
     (0x3f7, "frontend"),
 ];
 
-/// Units of Intel's files whose name in the kernel is not `uncore_` and the unit's name.
+/// Units of Intel's files whose name in the kernel differs from `uncore_` and the unit's name.
 static UNITS: &[(&str, &str)] = &[
     ("cpu_core", "cpu_core"),
     ("cpu_atom", "cpu_atom"),
@@ -105,7 +109,7 @@ static UNITS: &[(&str, &str)] = &[
     ("cpu-m-cf", "cpum_cf"),
 ];
 
-/// The user's own folder of vendors' lists; `None` without a home folder.
+/// Returns the user's folder of vendors' event files; `None` if it does not exist.
 #[must_use]
 pub fn own() -> Option<PathBuf> {
     let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
@@ -115,12 +119,12 @@ pub fn own() -> Option<PathBuf> {
         .filter(|folder| folder.is_dir())
 }
 
-/// Adds the events of a folder to the machine's PMUs; returns their number.
+/// Adds the events of a folder to the machine's PMUs. Returns the number of events added.
 ///
-/// `root` has the machine's file systems: they identify the processor for a vendor's map.
+/// The file systems below `root` identify the processor, by which a vendor's map is searched.
 ///
 /// # Errors
-/// Fails for files that cannot be read or understood.
+/// Fails for files that cannot be read or are invalid.
 pub fn add(folder: &Path, root: &Path, pmus: &mut Pmus) -> Result<usize, VendorError> {
     let processor = &processor(root);
     let mut added = 0;
@@ -155,8 +159,8 @@ fn insert<'a>(event: &VendorEvent, pmus: impl Iterator<Item = &'a mut Pmu>) -> u
         .count()
 }
 
-/// Name of the processor in vendors' maps, for the machine whose file systems are under `root`: `GenuineIntel-6-97-2`, or on
-/// Arm its main identification register.
+/// Returns the name of the processor in vendors' maps, from the file systems below `root`: `GenuineIntel-6-97-2`, or on Arm
+/// its main identification register.
 fn processor(root: &Path) -> String {
     let registers = files::cpu(root, 0).join("regs/identification");
     if let Some(midr) = files::text(&registers.join("midr_el1")) {
@@ -175,7 +179,8 @@ fn processor(root: &Path) -> String {
 }
 
 impl VendorEvent {
-    /// True if a PMU counts it; a common name means each of several boxes (`uncore_imc_0`).
+    /// True if a PMU counts this event. The common name of several PMUs refers to each of them (`uncore_imc` to
+    /// `uncore_imc_0`).
     fn is_of(&self, pmu: &Pmu) -> bool {
         match &self.pmu {
             None => pmu.is_core(),
@@ -191,12 +196,12 @@ impl VendorEvent {
     }
 }
 
-/// Loads the events of a processor (`GenuineIntel-6-97-2`, as in a vendor's map) from a folder.
+/// Loads the events of a processor from a folder. The processor's name is that of vendors' maps (`GenuineIntel-6-97-2`).
 ///
-/// With a `mapfile.csv`, it loads the files of the matching lines; without one, every JSON file there.
+/// With a `mapfile.csv`, the files of the matching lines are loaded; without one, every JSON file of the folder.
 ///
 /// # Errors
-/// Fails for files that cannot be read or understood.
+/// Fails for files that cannot be read or are invalid.
 fn load(folder: &Path, processor: &str) -> Result<Vec<VendorEvent>, VendorError> {
     let map = folder.join("mapfile.csv");
     let files = if map.exists() {
@@ -232,7 +237,8 @@ fn all_json(folder: &Path) -> Result<Vec<PathBuf>, VendorError> {
     Ok(files)
 }
 
-/// Files that a map names for a processor: `GenuineIntel-6-(97|9A|B7),v1.24,/ADL/events/core.json,hybridcore,...`.
+/// Returns the paths of the files that a map assigns to a processor. A line is
+/// `GenuineIntel-6-(97|9A|B7),v1.24,/ADL/events/core.json,hybridcore,...`.
 fn mapped(map: &Path, processor: &str) -> Result<Vec<PathBuf>, VendorError> {
     let text = countersteer_files::read::text(map).map_err(|source| unreadable(map, source))?;
     let folder = map.parent().unwrap_or(Path::new("."));
@@ -254,7 +260,7 @@ fn mapped(map: &Path, processor: &str) -> Result<Vec<PathBuf>, VendorError> {
         if row == 0 && !processors.contains('-') {
             continue;
         }
-        // Files are in the map's folder, whatever path the map gives.
+        // The files are relative to the map's folder, even if the map gives absolute paths.
         let relative = Path::new(file.trim_start_matches('/'));
         if relative
             .components()
@@ -269,16 +275,17 @@ fn mapped(map: &Path, processor: &str) -> Result<Vec<PathBuf>, VendorError> {
     Ok(files)
 }
 
-/// Pattern for processors in a map; a suffix of a processor's name beyond it (a stepping) does not matter.
+/// Returns the regular expression for the processors of a map's line. It ignores a further suffix of a processor's name (its
+/// stepping).
 fn pattern(text: &str) -> Result<Regex, String> {
     Regex::new(&format!("(?i)^(?:{text})(?:-|$)"))
         .map_err(|e| format!("`{text}` is no pattern: {e}"))
 }
 
-/// Events of one file, without those that a vendor withdrew.
+/// Parses the events of one file, without those that the vendor has withdrawn.
 ///
 /// # Errors
-/// Fails if it is not JSON, or an event has no name or code, or an invalid number.
+/// Fails if the file is not JSON, or if an event has no name, no code, or an invalid number.
 fn parse(path: &Path, text: &str) -> Result<Vec<VendorEvent>, VendorError> {
     let json = |source| VendorError::Json {
         path: path.to_path_buf(),
@@ -310,7 +317,7 @@ fn parse(path: &Path, text: &str) -> Result<Vec<VendorEvent>, VendorError> {
             name: known.clone(),
             why,
         };
-        // The lists also contain metrics, and events that only refer to an architecture's common ones.
+        // The lists also contain metrics, and events that only refer to an architecture's common ones; these have no code.
         if !["EventCode", "ConfigCode"]
             .iter()
             .any(|code| fields.contains_key(*code))
@@ -373,7 +380,7 @@ fn terms(fields: &Map<String, Value>) -> Result<Vec<(String, String)>, String> {
         add("umask", umask);
     }
     for (name, term) in FIELDS {
-        // Vendors write zero for fields that do not apply, and not every PMU has the term then.
+        // Vendors write zero for fields that do not apply, and not every PMU has the term.
         if let Some(value) = number(name)?.filter(|v| *v != 0) {
             add(term, value);
         }
@@ -388,7 +395,7 @@ fn terms(fields: &Map<String, Value>) -> Result<Vec<(String, String)>, String> {
     Ok(terms)
 }
 
-/// Parses a number in decimal or hexadecimal; of alternatives (`0xB7,0xBB`) the first.
+/// Parses a number in decimal or hexadecimal. If there are alternatives (`0xB7,0xBB`), the first is used.
 fn one_number(name: &str, text: &str) -> Result<u64, String> {
     let first = text.split(',').next().unwrap_or_default().trim();
     let lower = first.to_ascii_lowercase();

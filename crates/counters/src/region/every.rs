@@ -1,8 +1,9 @@
-//! Overflow samples of a thread: one whenever an event has happened a number of times.
+//! Overflow samples of a thread: one sample each time that an event has happened N times.
 //!
-//! Input: an event string, whose first event decides, and a number. Output: a [`Moment`] each time that event has happened that
-//! often, with the counts of all events of the string since the last. The kernel writes it to a ring when it happens. This
-//! process takes moments from there at any time: on demand, or when [`Every::fd`] becomes readable.
+//! Input: an event string and a number N. The first event of the string triggers samples. Output: a [`Moment`] each time that
+//! this event has happened N times, with the counts of all events of the string since the last moment. The kernel writes it to
+//! a ring buffer when it happens. This process reads moments at any later time: on demand, or when [`Every::fd`] becomes
+//! readable.
 //!
 //! ```no_run
 //! use countersteer_counters::region::{Every, Options};
@@ -16,7 +17,8 @@
 //! # Ok::<(), countersteer_counters::CounterError>(())
 //! ```
 //!
-//! A moment costs the counted thread an interrupt of a few microseconds. Taking it makes no system call.
+//! A moment costs the counted thread an interrupt of a few microseconds. Reading a moment from the ring buffer makes no system
+//! call.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -34,45 +36,50 @@ use crate::perf::record::{self, Record};
 use crate::perf::resolve::{Encoding, Resolved, resolve};
 use crate::perf::sys::{self, Attr, Ring, Scope};
 
-/// Bytes of a ring: some 500 moments. An ordinary user may have half a megabyte of rings per CPU.
+/// Size of a ring buffer in bytes, enough for about 500 moments. An ordinary user may lock half a megabyte of ring buffers per
+/// CPU.
 const RING_BYTES: usize = 64 << 10;
 
-/// Counters of a thread that are read every N events. Closed when dropped.
+/// Counters of a thread that are read every N events. They are closed when this value is dropped.
 #[derive(Debug)]
 pub struct Every {
     parts: Vec<Part>,
     control: Control,
     epoll: Epoll,
-    /// By core type: true if the thread has ended.
+    /// True for each core type whose ring buffer reported the thread's exit.
     silent: Vec<bool>,
+    /// True if only user mode is counted.
     user_only: bool,
+    /// Buffer for one record.
     bytes: Vec<u8>,
 }
 
-/// Counts at the time when the number of events was reached.
+/// Counts at the time when the triggering event has happened N times more.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment<'a> {
     /// Time in nanoseconds of CLOCK_MONOTONIC.
     pub at_ns: u64,
+    /// TID of the counted thread.
     pub thread: u32,
     /// Counts of each event of the string since the last moment on this core type, or since opening.
     pub counts: &'a [Count],
 }
 
-/// Switches counting on and off, from any thread.
+/// Switch that turns counting on and off, from any thread.
 #[derive(Clone, Debug)]
 pub struct Control {
     leaders: Arc<Vec<OwnedFd>>,
     lost: Arc<AtomicU64>,
 }
 
-/// Counters of one core type, and their ring.
+/// Counters of one core type, and their ring buffer.
 struct Part {
     ring: Ring,
     _members: Vec<OwnedFd>,
     counts: Vec<Count>,
-    /// By member of the group: its place among the counts, and its sum up to the last moment.
+    /// For each member of the group: index of its count, and its value at the last moment.
     members: Vec<(usize, u64)>,
+    /// Enabled and running time in ns at the last moment.
     times: (u64, u64),
 }
 
@@ -85,12 +92,11 @@ impl std::fmt::Debug for Part {
 }
 
 impl Every {
-    /// Opens counters that are read whenever the first of `events` has happened `number` times. Counting starts with
+    /// Opens counters that are read whenever the first event of `events` has happened `number` times. Counting starts with
     /// [`Control::on`].
     ///
     /// # Errors
-    /// Fails for invalid events, events that this machine or one set of counters cannot count, and if counting is not
-    /// permitted.
+    /// Fails if events are invalid, cannot be counted by this machine or at the same time, or may not be counted.
     pub fn open(events: &str, number: u64, options: Options) -> Result<Self, CounterError> {
         if number == 0 || options.inherit {
             return Err(CounterError::Region(
@@ -143,28 +149,29 @@ impl Every {
         })
     }
 
-    /// Control that switches counting on and off; it is off at first.
+    /// Returns the control that switches counting on and off. Counting is off at first.
     #[must_use]
     pub fn control(&self) -> Control {
         self.control.clone()
     }
 
-    /// Becomes readable when there is a moment to take, for poll and similar calls. Take all before waiting again.
+    /// Returns a descriptor for poll and similar calls. It becomes readable when there is a moment to read. All moments must be
+    /// read before the next wait.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
     }
 
-    /// Waits until there is a moment to take, or until `most` has passed; returns true if there is one. `None` waits without a
-    /// limit. Once the thread has ended there is nothing to wait for.
+    /// Waits until there is a moment to read, or until the time `most` has passed (`None`: no limit). Returns true if there is
+    /// a moment. Returns at once if the counted thread has exited.
     ///
     /// # Errors
-    /// Fails if waiting fails.
+    /// Fails if the system call for waiting fails.
     pub fn wait(&mut self, most: Option<Duration>) -> Result<bool, CounterError> {
         self.wait_or(most, None)
     }
 
-    /// Waits like [`Every::wait`]; `other` also ends the wait when it becomes readable.
+    /// Waits like [`Every::wait`]. The wait also ends when `other` becomes readable.
     pub(super) fn wait_or(
         &mut self,
         most: Option<Duration>,
@@ -206,12 +213,12 @@ impl Every {
             .map(|(nth, _)| nth)
             .collect();
         let waits = waits();
-        // A thread that has ended would wake up the poller forever.
+        // The descriptor of a thread that has exited stays readable, so it is not polled any more.
         ended.into_iter().for_each(|nth| self.silent[nth] = true);
         Ok(waits)
     }
 
-    /// Takes the available moments, core type by core type, in order; returns their number.
+    /// Passes the available moments to `each`, core type by core type, in the order of time. Returns their number.
     pub fn take(&mut self, mut each: impl FnMut(&Moment<'_>)) -> usize {
         let mut taken = 0;
         let lost = &self.control.lost;
@@ -256,13 +263,13 @@ impl Every {
         taken
     }
 
-    /// Names and units of every moment's counts, in the order of the string.
+    /// Returns the names and units of every moment's counts, in the order of the event string.
     #[must_use]
     pub fn counts(&self) -> &[Count] {
         self.parts.first().map_or(&[], |part| &part.counts)
     }
 
-    /// True if only user mode is counted, since more is not permitted.
+    /// True if only user mode is counted, because counting the kernel is not permitted.
     #[must_use]
     pub const fn user_only(&self) -> bool {
         self.user_only
@@ -294,7 +301,7 @@ impl Control {
             .map_err(failed)
     }
 
-    /// Moments that did not fit into a ring since opening: their counts are in the next one.
+    /// Returns the number of moments that did not fit into a ring buffer since opening. Their counts are in the next moment.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
@@ -310,7 +317,7 @@ struct Opening<'a> {
 }
 
 impl<'a> Opening<'a> {
-    /// PMUs that have a group each; `None` represents the kernel itself.
+    /// Returns the names of the PMUs that have a group each; `None` stands for the kernel itself.
     fn pmus(&self) -> Result<Vec<Option<&'a str>>, CounterError> {
         let hardware = |event: &'a Resolved| {
             event
@@ -405,7 +412,7 @@ impl<'a> Opening<'a> {
             exclude_kernel: !event.space.kernel || self.user_only,
             disabled: leads,
             period: if leads { self.number } else { 0 },
-            // Members have the leader's clock, or the kernel refuses them.
+            // Members must use the clock of their leader, or the kernel refuses them.
             ring: true,
             wake_each: leads,
             ..Attr::default()

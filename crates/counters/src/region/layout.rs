@@ -1,23 +1,24 @@
 //! Groups and rows of the events of a region.
 //!
-//! Input: resolved events and the machine's core types. Output: a [`Layout`]. The events of each PMU form a group, read by one
-//! call; the kernel's own events form another. An event of cores has a row per core type, whether that type can count it or
-//! not. Counts of two core types are never added up.
+//! Input: resolved events and the machine's core types. Output: a [`Layout`]. The events of each PMU form a group, which is
+//! read by one call; the kernel's own events form another. An event of cores has a row per core type, even if that type cannot
+//! count it. Counts of two core types are never added up.
 
 use super::super::CounterError;
 use crate::perf::resolve::{CoreTypes, Encoding, Resolved};
 
-/// Row of a region's counts.
+/// Row of a region's counts: one event on one core type.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
-    /// Place of its event in the string.
+    /// Index of the event in the event string.
     pub(super) event: usize,
-    /// Core type of the row; `None` if that makes no difference.
+    /// Core type of the row; `None` if the event does not depend on it, or there is only one type.
     pub(super) core_type: Option<String>,
+    /// Encoding of the event; `None` if the core type cannot count it.
     pub(super) encoding: Option<Encoding>,
 }
 
-/// Rows, and the groups in which they are counted.
+/// Rows of a region's counts, and the groups in which they are counted.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Layout {
     pub(super) rows: Vec<Row>,

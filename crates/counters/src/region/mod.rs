@@ -1,11 +1,11 @@
-//! Counters around a piece of a program.
+//! Counters around a section of a program.
 //!
-//! Input: an event string and a thread, usually the calling one. Output: [`Count`]s of its activity between [`Region::start`]
-//! and [`Region::stop`], added up over all such intervals.
+//! Input: an event string and a thread, usually the calling one. Output: [`Count`]s of the thread's events between
+//! [`Region::start`] and [`Region::stop`], added up over all such intervals.
 //!
-//! Counters run from opening to closing; a region takes the difference of two reads. That is cheaper than switching them on and
-//! off, and regions may be nested. A read is one system call per PMU with events in the string, and one for the kernel's own
-//! events. Hardware counters of the calling thread are read without the kernel where that is allowed (x86,
+//! Counters run from opening to closing, and a region computes the difference of two reads. That is cheaper than switching
+//! counters on and off, and regions may be nested. A read is one system call for each PMU with events in the string, and one
+//! for the kernel's own events. Hardware counters of the calling thread are read without the kernel where that is allowed (x86,
 //! `/sys/bus/event_source/devices/*/rdpmc`). A region of `instructions,cycles` then makes no system call.
 //!
 //! ```no_run
@@ -49,33 +49,34 @@ pub use watch::Watch;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// TID of the thread; `None` for the one that opens the region.
+    /// TID of the counted thread; `None` for the thread that opens the region.
     pub thread: Option<u32>,
-    /// True to include the threads and processes that it creates after opening. Their times add up, too.
+    /// True to include the threads and processes that the thread creates after opening. Their times are added, too.
     pub inherit: bool,
 }
 
-/// Count of an event, never scaled.
+/// Count of an event, never scaled up for time without a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// Event, as requested.
+    /// Event as requested in the string.
     pub name: String,
     /// Unit of the value; empty for plain counts.
     pub unit: String,
-    /// Core type on which it happened, if a machine has several and the event is one of cores.
+    /// Core type on which the event happened; `None` if there is only one type, or the event is not one of cores.
     pub core_type: Option<String>,
-    /// Value; `None` if the core type cannot count it, or it never had a counter.
+    /// Value of the count; `None` if the core type cannot count the event, or the event never had a counter.
     pub value: Option<u64>,
-    /// Nanoseconds during which it was enabled while the thread ran.
+    /// Nanoseconds for which the event was enabled while the thread ran.
     pub enabled_ns: u64,
-    /// Nanoseconds during which it counted; less if events had to share counters, or the thread ran on other cores.
+    /// Nanoseconds for which the event counted. It is less than `enabled_ns` if events shared counters, or the thread ran on
+    /// another core type.
     pub running_ns: u64,
 }
 
-/// Open counters of a thread. Closed when dropped.
+/// Open counters of a thread. They are closed when this value is dropped.
 ///
-/// It may be moved to another thread, and then still counts the one it was opened for. A child process (`fork`) has to open its
-/// own.
+/// The value may be moved to another thread, and then still counts the thread for which it was opened. A child process (`fork`)
+/// has to open its own.
 #[derive(Debug)]
 pub struct Region {
     counts: Vec<Count>,
@@ -84,33 +85,36 @@ pub struct Region {
     user_only: bool,
 }
 
-/// Counters that are read together.
+/// Group of counters that are read together.
 #[derive(Debug)]
 struct Group {
     leader: OwnedFd,
     _members: Vec<OwnedFd>,
-    /// By member, its place among the counts.
+    /// Index of the count of each member.
     places: Vec<usize>,
-    /// Pages by member, with the address that identifies the thread; `None` unless that thread can read all of them without the
-    /// kernel.
+    /// Page of each member, with the address that identifies the counted thread. `None` unless that thread can read all its
+    /// counters without the kernel.
     pages: Option<(usize, Vec<Page>)>,
-    /// Counts at the start of the interval, and counts of all intervals.
+    /// Counts at the start of the interval.
     base: Reading,
+    /// Sum of the counts of all ended intervals.
     sum: Reading,
+    /// Counts at the last read.
     now: Reading,
+    /// Buffer for the bytes of a read.
     bytes: Vec<u8>,
+    /// Buffer for the values of a read.
     words: Vec<u64>,
 }
 
-/// Counts of the members of a group: value, enabled and running time of each.
+/// Counts of the members of a group: value, enabled time and running time of each.
 type Reading = Vec<[u64; 3]>;
 
 impl Region {
     /// Opens counters for events in the syntax of `steer stat -e`: `instructions,cycles`.
     ///
     /// # Errors
-    /// Fails for invalid events, events that this machine or one set of counters cannot count, and if counting is not
-    /// permitted.
+    /// Fails if events are invalid, cannot be counted by this machine or at the same time, or may not be counted.
     pub fn open(events: &str, options: Options) -> Result<Self, CounterError> {
         let pmus = machine()?;
         let resolved = resolve(events, &parse_set(events)?, pmus)?;
@@ -149,17 +153,18 @@ impl Region {
         })
     }
 
-    /// Begins an interval.
+    /// Begins an interval whose counts are added up.
     ///
     /// # Errors
-    /// Fails if an interval has begun already, or reading fails.
+    /// Fails if an interval has already begun, or the counters cannot be read.
     pub fn start(&mut self) -> Result<(), CounterError> {
         if self.started {
             return Err(CounterError::Region(
                 "the region has been started already; stop it first",
             ));
         }
-        // In the opposite order to the end: the first event of the string then includes the least of the reads.
+        // Groups are read in the opposite order to the end of the interval. The first event of the string then includes the
+        // smallest share of the reads.
         for group in self.groups.iter_mut().rev() {
             group.look()?;
             std::mem::swap(&mut group.base, &mut group.now);
@@ -171,7 +176,7 @@ impl Region {
     /// Ends an interval and adds its counts to the sums.
     ///
     /// # Errors
-    /// Fails if no interval has begun, or reading fails; the interval is then discarded.
+    /// Fails if no interval has begun, or the counters cannot be read; the interval is then discarded.
     pub fn stop(&mut self) -> Result<(), CounterError> {
         if !self.started {
             return Err(CounterError::Region(
@@ -186,11 +191,11 @@ impl Region {
         Ok(())
     }
 
-    /// Counts since opening or the last reset, with the present interval, if one has begun. By event, in the order of the
-    /// string; an event of cores has a count for each core type of the machine.
+    /// Returns the counts since opening or the last reset, including the interval that has begun, if any. They are in the order
+    /// of the event string; an event of cores has a count for each core type of the machine.
     ///
     /// # Errors
-    /// Fails if reading fails.
+    /// Fails if the counters cannot be read.
     pub fn read(&mut self) -> Result<&[Count], CounterError> {
         for group in &mut self.groups {
             if self.started {
@@ -206,10 +211,10 @@ impl Region {
         Ok(&self.counts)
     }
 
-    /// Clears the counts. An interval that has begun continues from here.
+    /// Sets the counts to zero. An interval that has begun continues from now.
     ///
     /// # Errors
-    /// Fails if reading fails.
+    /// Fails if the counters cannot be read.
     pub fn reset(&mut self) -> Result<(), CounterError> {
         for group in &mut self.groups {
             group.sum.fill([0; 3]);
@@ -221,13 +226,14 @@ impl Region {
         }
     }
 
-    /// Number and names of the counts that [`Region::read`] returns; only values and times are missing.
+    /// Returns the counts of the last [`Region::read`], for their number and names. Before the first read they have no values
+    /// and times.
     #[must_use]
     pub fn counts(&self) -> &[Count] {
         &self.counts
     }
 
-    /// True if only user mode is counted, since more is not permitted.
+    /// True if only user mode is counted, because counting the kernel is not permitted.
     #[must_use]
     pub const fn user_only(&self) -> bool {
         self.user_only
@@ -235,7 +241,7 @@ impl Region {
 }
 
 impl Group {
-    /// Reads the counts up to now.
+    /// Reads the present counts of the group into `now`.
     fn look(&mut self) -> Result<(), CounterError> {
         if let Some((thread, pages)) = &self.pages
             && *thread == this_thread()
@@ -255,19 +261,20 @@ impl Group {
         Ok(())
     }
 
-    /// Adds the interval up to now to the sums.
+    /// Adds the interval up to the last read to the sums.
     fn add(&mut self) {
         for member in 0..self.sum.len() {
             self.sum[member] = self.total(member, true);
         }
     }
 
-    /// Sums of a member, with the interval up to now or without it.
+    /// Returns the sums of a member. With `open`, they include the interval up to the last read.
     fn total(&self, member: usize, open: bool) -> [u64; 3] {
         let sum = self.sum[member];
         let now = self.now[member];
         let base = self.base[member];
-        // The kernel's times and those computed from a page may differ by the rounding of the clock's factor.
+        // The kernel's times and those computed from a page may differ by the rounding of the clock's factor, so the difference
+        // could be negative.
         std::array::from_fn(|i| {
             if open {
                 sum[i] + now[i].saturating_sub(base[i])
@@ -278,7 +285,7 @@ impl Group {
     }
 }
 
-/// Reads all counters without the kernel; returns false if the kernel must be called.
+/// Reads all counters without the kernel. Returns false if the kernel must be called instead.
 fn look_at(pages: &[Page], into: &mut Reading) -> bool {
     pages.iter().zip(into).all(|(page, entry)| {
         let moment = page.read();
@@ -288,13 +295,13 @@ fn look_at(pages: &[Page], into: &mut Reading) -> bool {
     })
 }
 
-/// Address that no other living thread has: cheaper to get than the TID.
+/// Returns an address that no other living thread has. It is cheaper to get than the TID.
 fn this_thread() -> usize {
     thread_local!(static HERE: Cell<u8> = const { Cell::new(0) });
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
-/// PMUs of the machine with the user's lists of events, read once.
+/// Returns the PMUs of the machine with the user's lists of events. They are read only once.
 fn machine() -> Result<&'static Pmus, CounterError> {
     static MACHINE: OnceLock<Pmus> = OnceLock::new();
     if let Some(known) = MACHINE.get() {
@@ -311,7 +318,7 @@ fn machine() -> Result<&'static Pmus, CounterError> {
 /// True if only user mode may be counted.
 ///
 /// # Errors
-/// Fails if that is not enough for the events.
+/// Fails if counting user mode is not enough for the events.
 fn user_only(events: &[Resolved]) -> Result<bool, CounterError> {
     match probe(abi::PERF_TYPE_SOFTWARE, TASK_CLOCK) {
         Probe::UserOnly => {}
@@ -344,7 +351,7 @@ fn refused(event: &str, source: io::Error) -> CounterError {
     }
 }
 
-/// Region that is being opened.
+/// Parameters for opening the counters of a region.
 struct Opening<'a> {
     resolved: &'a [Resolved],
     layout: &'a Layout,
@@ -359,7 +366,7 @@ impl Opening<'_> {
         for rows in &self.layout.groups {
             groups.extend(self.group(rows, &mut absent)?);
         }
-        // An event that one core type lacks may exist on another; an event that all lack is an error.
+        // An event that one core type lacks may exist on another. An event that all lack is an error.
         for (nth, error) in absent.into_iter().enumerate() {
             let counted = |g: &Group| g.places.iter().any(|p| self.layout.rows[*p].event == nth);
             if let Some(code) = error
@@ -443,7 +450,7 @@ impl Opening<'_> {
         )
     }
 
-    /// Pages of hardware counters of the calling thread; `None` if the kernel must be called.
+    /// Returns the pages of the calling thread's hardware counters; `None` if the kernel must be called.
     fn pages(&self, rows: &[usize], fds: &[OwnedFd]) -> Option<(usize, Vec<Page>)> {
         let software = |place: &usize| {
             self.layout.rows[*place]

@@ -1,9 +1,11 @@
-//! Reading of a hardware counter without the kernel, from the page that it shares with the process that opened the event.
+//! Reading of a hardware counter without the kernel, from the page that the kernel shares with the process that opened the
+//! event.
 //!
-//! Input: the page of an event of the calling thread. Output: its count and times, or `None` if only the kernel knows.
+//! Input: the page of an event of the calling thread. Output: its count and times, or `None` if only the kernel knows them.
 //!
-//! The kernel numbers each change of the page (`lock`). Values that were read between two equal numbers are consistent. The
-//! changes happen on the CPU that reads, when it is interrupted, so only the compiler has to be kept from reordering.
+//! The kernel changes a sequence number (`lock`) with each change of the page. Values that were read between two equal
+//! numbers are consistent. The changes happen on the CPU that reads, when it is interrupted, so only the compiler must be
+//! kept from reordering.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 use crate::perf::sys::abi::perf_event_mmap_page as Layout;
 
-/// Count of an event at a moment, since it was opened.
+/// Count of an event at one instant, since the event was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Moment {
     pub(super) value: u64,
@@ -22,16 +24,16 @@ pub(super) struct Moment {
 }
 
 pub(super) trait Hardware {
-    /// Value of a performance counter, by the kernel's index less one.
+    /// Returns the value of a performance counter. `index` is the kernel's index less one.
     fn counter(&self, index: u32) -> u64;
-    /// Clock of times.
+    /// Returns the processor's time stamp counter, from which times are computed.
     fn clock(&self) -> u64;
 }
 
-/// Processor that runs this code.
+/// Hardware of the processor that runs this code.
 pub(super) struct Processor;
 
-/// True if this program knows how to read the processor's counters.
+/// True if this program can read the counters of the processor's architecture.
 pub(super) const READABLE: bool = cfg!(target_arch = "x86_64");
 
 #[cfg(target_arch = "x86_64")]
@@ -62,14 +64,14 @@ impl Hardware for Processor {
     }
 }
 
-/// Number of forks between the process that loaded this library and this one: pages are not passed on to children.
+/// Number of forks between the process that loaded this library and the present process. A child does not inherit pages.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Page of an open event.
+/// Mapped page of an open event.
 #[derive(Debug)]
 pub(super) struct Page {
     base: *const Layout,
@@ -77,8 +79,8 @@ pub(super) struct Page {
     forks: u64,
 }
 
-// SAFETY: the mapping belongs to this value alone and may be read from any thread; the reader has to know whose counters it
-// has.
+// SAFETY: the mapping belongs to this value alone and may be read from any thread. The caller must know whose counters it
+// contains.
 unsafe impl Send for Page {}
 
 impl Page {
@@ -91,7 +93,7 @@ impl Page {
         });
         let length =
             nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
-        // SAFETY: a new mapping at an address of the kernel's choice; no existing mapping is touched.
+        // SAFETY: this is a new mapping at an address of the kernel's choice; it affects no existing mapping.
         let base = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -112,19 +114,19 @@ impl Page {
         })
     }
 
-    /// Reads the event's count; `None` if only the kernel knows. Only for the thread that the event belongs to.
+    /// Reads the event's count; `None` if only the kernel knows it. Only the thread that the event counts may call this.
     pub(super) fn read(&self) -> Option<Moment> {
         if self.forks != FORKS.load(Ordering::Relaxed) {
             return None;
         }
-        // SAFETY: the mapping exists (this is not a child that lacks it) and is as large as its layout.
+        // SAFETY: the mapping exists, since this is not a child process that lacks it, and is as large as its layout.
         unsafe { read(self.base, &Processor) }
     }
 }
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // In a child another mapping may be at this address by now.
+        // In a child process, another mapping may be at this address by now.
         if self.forks == FORKS.load(Ordering::Relaxed) {
             // SAFETY: the mapping was made with this address and length, and no reference into it is left.
             unsafe { libc::munmap(self.base.cast_mut().cast(), self.length) };
@@ -132,25 +134,27 @@ impl Drop for Page {
     }
 }
 
-/// Bits of the capabilities: counters may be read, and times computed.
+/// Bit of the page's capabilities: programs may read the counter.
 const MAY_READ: u64 = 1 << 2;
+/// Bit of the page's capabilities: programs may compute times.
 const MAY_TIME: u64 = 1 << 3;
-/// Number of attempts; a page that changes faster than it is read is left to the kernel.
+/// Limit on the number of attempts. A page that changes faster than it is read is left to the kernel.
 const ATTEMPTS: u32 = 100;
 
-/// Reads a page.
+/// Reads the count of an event from its page; `None` if only the kernel knows it.
 ///
 /// # Safety
-/// `page` points to a whole readable page.
+/// The caller guarantees that `page` points to a whole readable page.
 unsafe fn read(page: *const Layout, hardware: &impl Hardware) -> Option<Moment> {
     for _ in 0..ATTEMPTS {
-        // SAFETY: guaranteed by the caller; the kernel may change the fields, so each is read once and volatile.
+        // SAFETY: the caller guarantees that the page is readable. The kernel may change the fields, so each is read once
+        // and as volatile.
         let lock = unsafe { (&raw const (*page).lock).read_volatile() };
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees that the page is readable.
         let moment = unsafe { read_once(page, hardware) };
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees that the page is readable.
         if lock == unsafe { (&raw const (*page).lock).read_volatile() } {
             return moment;
         }
@@ -158,19 +162,19 @@ unsafe fn read(page: *const Layout, hardware: &impl Hardware) -> Option<Moment> 
     None
 }
 
-/// Makes one attempt, which may have mixed two states of the page.
+/// Makes one attempt to read the page. The result may mix two states of the page.
 ///
 /// # Safety
-/// As for [`read`].
+/// Conditions of [`read`] apply.
 unsafe fn read_once(page: *const Layout, hardware: &impl Hardware) -> Option<Moment> {
     macro_rules! field {
         ($($name:ident).+) => {
-            // SAFETY: guaranteed by the caller; each field lies within the page and is aligned.
+            // SAFETY: the caller guarantees that the page is readable; each field lies within it and is aligned.
             unsafe { (&raw const (*page).$($name).+).read_volatile() }
         };
     }
     let allowed = field!(__bindgen_anon_1.capabilities);
-    // Index 0 means that the event has no counter at present.
+    // Index 0 means that the event has no hardware counter at present.
     let index = field!(index).checked_sub(1)?;
     if allowed & MAY_READ == 0 || allowed & MAY_TIME == 0 {
         return None;
@@ -189,7 +193,7 @@ unsafe fn read_once(page: *const Layout, hardware: &impl Hardware) -> Option<Mom
     })
 }
 
-/// Nanoseconds since the kernel wrote the page, by a clock and the factor for it.
+/// Returns the nanoseconds since the kernel wrote the page, from a clock and the kernel's factor for it.
 fn elapsed(clock: u64, shift: u16, factor: u32, offset: u64) -> u64 {
     let scaled = (u128::from(clock) * u128::from(factor))
         .checked_shr(shift.into())
@@ -197,7 +201,8 @@ fn elapsed(clock: u64, shift: u16, factor: u32, offset: u64) -> u64 {
     offset.wrapping_add(scaled as u64)
 }
 
-/// Sign-extends a counter: counters are narrower than a word and count up from below zero.
+/// Sign-extends a counter value of `width` bits; `None` for an invalid width. Counters are narrower than a word and count
+/// up from below zero.
 fn signed(counter: u64, width: u16) -> Option<i64> {
     let unused = 64u32.checked_sub(width.into()).filter(|_| width > 0)?;
     Some((counter << unused) as i64 >> unused)

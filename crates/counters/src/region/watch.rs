@@ -1,7 +1,7 @@
-//! Callbacks for each [`Moment`](super::every::Moment), from a thread of its own.
+//! Callbacks for each [`Moment`](super::every::Moment), in a separate thread.
 //!
 //! Input: an [`Every`] and a closure. Output: calls of the closure, soon after each moment, until the watch ends. The thread
-//! sleeps in between and is never the counted one.
+//! sleeps between the calls and is never the counted one.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use super::super::CounterError;
 use super::every::{Every, Moment};
 
-/// Thread that passes moments on as they come. Dropping it ends it.
+/// Thread that passes moments to a closure as they come. The thread ends when this value is dropped.
 #[derive(Debug)]
 pub struct Watch {
     stop: UnixStream,
@@ -19,7 +19,7 @@ pub struct Watch {
 }
 
 impl Every {
-    /// Calls `each` for every moment from now on, in a thread of its own.
+    /// Calls `each` for every moment from now on, in a separate thread.
     ///
     /// # Errors
     /// Fails if the thread cannot be started.
@@ -54,7 +54,7 @@ fn hand_on(
     loop {
         every.wait_or(None, Some(stopped.as_fd()))?;
         every.take(&mut each);
-        // A byte, or the end of the stream since the other side is closed.
+        // There is a byte to read, or the other end of the socket is closed.
         if stops().is_ok() {
             every.take(&mut each);
             return Ok(every);
@@ -63,7 +63,7 @@ fn hand_on(
 }
 
 impl Watch {
-    /// Ends the thread once it has passed all moments on, and returns the watched counters.
+    /// Ends the thread after it has passed on all moments. Returns the watched counters.
     ///
     /// # Errors
     /// Fails if waiting for moments failed, or the closure panicked.
@@ -77,7 +77,7 @@ impl Watch {
 
     fn join(&mut self) -> Option<std::thread::Result<Result<Every, CounterError>>> {
         let thread = self.thread.take()?;
-        // A thread that has failed has closed its end.
+        // The write fails if the thread has already failed and closed its end, which is no error.
         let _ = (&self.stop).write(&[0]);
         Some(thread.join())
     }

@@ -1,4 +1,4 @@
-//! Interface for counting threads by BPF programs, which are outside of this crate.
+//! Interface for counting threads by BPF programs. The programs are outside of this crate.
 //!
 //! Input: a [`BpfRequest`]. Output: a [`Follow`], which reports the events of threads as [`TaskReport`]s.
 
@@ -13,45 +13,46 @@ use crate::perf::catalog::TASK_CLOCK;
 use crate::perf::resolve::Resolved;
 use crate::perf::sys::abi;
 
-/// Events to count, and the threads and CPUs to count them on.
+/// Events to count by BPF programs, and the threads and CPUs on which they are counted.
 #[derive(Clone, Copy, Debug)]
 pub struct BpfRequest<'a> {
     pub sets: &'a [Vec<Resolved>],
     pub cpus: &'a CpuSet,
-    /// Core types by CPU, which are counted apart.
+    /// Core type of each CPU. Counts of different core types are kept apart.
     pub core_types: &'a [u32],
-    /// PID of a program that is stopped before its `exec`, and is followed from there on.
+    /// PID of the program to be counted, if it was started for counting. It is stopped before its `exec` and is followed from
+    /// there.
     pub program: Option<u32>,
-    /// Number of threads at the start.
+    /// Number of threads to be counted at the start.
     pub threads: usize,
-    /// Sampling interval, if there is one.
+    /// Sampling interval; `None` if threads are not sampled before their exit.
     pub interval: Option<Nanos>,
-    /// Least time between two samples of a running thread. A thread that has had its CPU for less is sampled next time, since a
-    /// sample interrupts it.
+    /// Minimum running time between two samples of a thread, because a sample interrupts it. A thread that has run for less is
+    /// sampled in the next interval.
     pub spacing: Nanos,
 }
 
-/// Kind of counts: those of one set on one class of CPUs.
+/// Kind of counts: the counts of one event set on one class of CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     pub cpu: CpuId,
     pub set: u32,
-    /// Bit mask of the set's events that are counted there.
+    /// Bit mask of the events of the set that these CPUs can count.
     pub present: u64,
 }
 
-/// Scheduler events that are known at context switches without a counter.
+/// Events of the kernel's scheduler that the BPF programs count at context switches, without a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OfScheduler {
     Clock,
-    /// Number of times that a thread left a CPU.
+    /// Number of times that the thread left a CPU.
     Switches,
-    /// Number of times that a thread came from another CPU.
+    /// Number of times that the thread continued on another CPU.
     Migrations,
 }
 
 impl OfScheduler {
-    /// Scheduler event of an event; `None` for all other events.
+    /// Returns the scheduler event that is the same as `event`; `None` for all other events.
     #[must_use]
     pub fn of(event: &Resolved) -> Option<Self> {
         let [encoding] = event.encodings.as_slice() else {
@@ -68,81 +69,83 @@ impl OfScheduler {
     }
 }
 
-/// Event of a thread.
+/// Change of a thread, or its counts, as the BPF programs report them.
 #[derive(Clone, Copy, Debug)]
 pub enum TaskReport<'a> {
-    /// The thread was created by `parent`.
+    /// The thread was created by the thread `parent`, in the process `pid`.
     Forked { pid: u32, parent: u32 },
-    /// The thread has executed a program and has taken the number of its process.
+    /// The thread with the TID `before` executed a program. Its TID is now that of its process, `pid`.
     Renumbered { pid: u32, before: u32 },
-    /// The thread has this name, which ends with the first zero.
+    /// The thread was given this name, which ends at the first zero byte.
     Named([u8; 16]),
-    /// The thread executes a program of this name, and has taken the number of its process.
+    /// The thread executes a program with this name. Its TID is now that of its process.
     Exec([u8; 16]),
     /// Counts of the thread since the first report.
     Counted {
         pid: u32,
-        /// Row of the kind of these counts.
+        /// Index of the kind of these counts, in [`Follow::kinds`].
         kind: usize,
+        /// CPU on which the thread was counted.
         cpu: CpuId,
-        /// Time that it ran there while the set was switched on.
+        /// Time that the thread ran on CPUs of this kind while the set was switched on.
         enabled: Nanos,
-        /// Time that the set counted.
+        /// Time for which the set's events counted.
         running: Nanos,
-        /// Values by event of the set.
+        /// Values of the events, in the order of the set.
         values: &'a [u64],
-        /// True if there is no other news of the thread: it was reported before, and continues.
+        /// True if there is no other report about the thread, which was known before and still runs.
         alone: bool,
     },
-    /// The thread exited; all its counts were reported.
+    /// The thread exited. All its counts were reported before.
     Exited,
 }
 
-/// Receives a report: time, TID, event.
+/// Closure that receives each report with its time and TID.
 pub type TakeReport<'a> = &'a mut dyn FnMut(Nanos, u32, TaskReport<'_>);
 
-/// Follower of threads inside the kernel: it counts for each thread what CPUs count while it runs.
+/// BPF programs that follow threads inside the kernel. They attribute the counts of a CPU to the thread that runs on it.
 pub trait Follow: Send {
-    /// Kinds of counts that are reported.
+    /// Returns the kinds of counts that are reported.
     fn kinds(&self) -> Vec<Kind>;
 
-    /// Follows these threads, given as process and TID, and their descendants; skips threads that have exited.
+    /// Begins to follow these threads (pairs of PID and TID) and their descendants. Threads that have exited are skipped.
     ///
     /// # Errors
-    /// Fails if there is no room for them, or the kernel refuses.
+    /// Fails if the tables of the programs are full, or the kernel refuses.
     fn adopt(&mut self, threads: &[(u32, u32)]) -> io::Result<()>;
 
-    /// Switches a set on or off.
+    /// Switches the event set with the index `set` on or off.
     ///
     /// # Errors
     /// Fails if the kernel refuses.
     fn switch(&mut self, set: u32, on: bool) -> io::Result<()>;
 
-    /// Reports all changes since the last call, also of threads that are running; forks come before exits.
+    /// Reports all changes and counts since the last call, those of running threads included. Forks are reported before exits.
     fn collect(&mut self, take: TakeReport<'_>);
 
-    /// Process and TID of each thread that has run and has not left its last CPU.
+    /// Returns the PID and TID of each thread that has run and has not finally left its CPU.
     fn living(&mut self) -> Vec<(u32, u32)>;
 
-    /// Counts of threads that had no room of their own, by kind: enabled and running time, then values.
+    /// Returns, for each kind, the counts of threads for which the tables had no capacity. Each entry has the enabled time, the
+    /// running time, and the values.
     fn rest(&mut self) -> Vec<(usize, Vec<u64>)>;
 
-    /// Number of forked threads that are not counted apart.
+    /// Returns the number of created threads whose counts are not kept apart.
     fn lost(&self) -> u64;
 
-    /// True if [`Follow::collect`] should be called soon, or there will be no room for new threads.
+    /// True if the tables of the programs are almost full: [`Follow::collect`] should be called soon.
     fn is_crowded(&self) -> bool;
 }
 
-/// Loads BPF programs that follow threads; the error is the reason for which that fails.
+/// Function that loads the BPF programs. Its error is the reason for the failure.
 pub type Load = dyn Fn(&BpfRequest<'_>) -> Result<Box<dyn Follow>, String> + Send + Sync;
 
-/// Loader for counting threads by BPF programs.
+/// Loader of the BPF programs that count threads.
 #[derive(Clone)]
 pub struct BpfLoader {
-    /// Loads the programs, or returns the reason for which that fails.
+    /// Function that loads the programs.
     pub load: Arc<Load>,
-    /// True if a failure to load is an error.
+    /// True if counting fails when the programs cannot be loaded; false if per-thread counters are used then.
     pub must: bool,
 }
 
@@ -154,6 +157,7 @@ impl fmt::Debug for BpfLoader {
     }
 }
 
-/// Codes of the kernel's own events.
+/// Code of the kernel's event for context switches.
 const SWITCHES: u64 = abi::PERF_COUNT_SW_CONTEXT_SWITCHES as u64;
+/// Code of the kernel's event for migrations.
 const MIGRATIONS: u64 = abi::PERF_COUNT_SW_CPU_MIGRATIONS as u64;

@@ -1,4 +1,4 @@
-//! Sessions of engines: they begin without threads, and processes are attached one by one.
+//! Sessions for engines: they begin without threads, and processes are attached one by one.
 use countersteer_model::counters::Plan;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::Nanos;
@@ -15,9 +15,9 @@ use crate::perf::open::Opened;
 use crate::perf::resolve::{CoreTypes, Resolved};
 
 impl Session {
-    /// Session without threads: `sets`, read every `interval`, on `cpus`, of processes that [`Session::attach`] adds. Samples
-    /// are close together, since engines act on whether a thread ran all through a period. BPF programs count the threads if
-    /// they are offered and can be loaded.
+    /// Opens a session without threads. It reads `sets` every `interval` on `cpus`, for processes that [`Session::attach`]
+    /// adds. Samples are close together, because engines need to know whether a thread ran during the whole period. BPF
+    /// programs count the threads if `loader` is given and can load them.
     ///
     /// # Errors
     /// Fails with EMFILE.
@@ -74,14 +74,14 @@ impl Session {
         })
     }
 
-    /// Session without threads, over a follower inside the kernel.
+    /// Opens a session without threads, which BPF programs count.
     pub(in super::super) fn of_engine(request: Request, counted: BpfCounters) -> Self {
         let mut open = Self::by_bpf(&request, counted);
         open.1.task_events = Some(Vec::new());
         Self::over(request, LEAST_SAMPLE_NS, open)
     }
 
-    /// Session without threads, with the same clock and CPUs, but other events.
+    /// Opens a session without threads that has the same clock and CPUs, but other events.
     ///
     /// # Errors
     /// Fails with EMFILE.
@@ -103,7 +103,7 @@ impl Session {
         })
     }
 
-    /// Opens no counter; only ends of processes are noticed.
+    /// Opens no counter: only exits of processes are noticed.
     fn nothing(request: &Request) -> Result<Open, CounterError> {
         let follower = Follower::new(&request.core_types.by_cpu, &[], &request.plan);
         let perf = PerThread::new(Opened::default(), Vec::new())?;

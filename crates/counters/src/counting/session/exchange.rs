@@ -1,6 +1,6 @@
-//! Exchange of sessions: another one, of other events, replaces a session while threads run.
+//! Exchange of sessions: a session with other events replaces this one while threads run.
 //!
-//! Input: two sessions that count the same threads. Output: the last samples of the former one, and the other one, whose
+//! Input: two sessions that count the same threads. Output: the last samples of the former session; and the new session, whose
 //! samples begin at that end.
 use countersteer_model::counters::{Samples, Which};
 use countersteer_model::units::Nanos;
@@ -10,18 +10,20 @@ use super::Session;
 use crate::CounterError;
 
 impl Session {
-    /// Takes the last samples of this session and continues as `next`, to which the same processes are attached.
+    /// Takes the last samples of this session and continues as `next`. The same processes have to be attached to `next`.
     ///
-    /// Event sets of this session are switched off before its last counts are read, so those of running threads are complete.
-    /// The counts of `next` up to then are read as completely, and discarded. So counts of a thread are in samples of one
-    /// session only. Counts of a running thread between the two switches are in neither: some microseconds for each CPU.
-    /// Per-thread counters cannot be read thread by thread if threads have forked others. For each of those, up to one sampling
+    /// Event sets of this session are switched off before its last counts are read, so the counts of running threads are
+    /// complete. The counts of `next` up to then are read as well, and discarded. So each count of a thread is in samples of
+    /// one session only.
+    ///
+    /// Counts of a running thread between the two switches are in neither session: some microseconds for each CPU. Per-thread
+    /// counters cannot be read thread by thread if threads have created others. For each created thread, up to one sampling
     /// interval (a tenth of a period) may be missing or be in samples of both.
     ///
-    /// Forks, execs and exits that only one of the two has reported are kept.
+    /// Forks, execs and exits that only one of the two sessions has reported are kept.
     ///
     /// # Errors
-    /// Fails if counters cannot be switched or read any more; this session continues if it can.
+    /// Fails if counters cannot be switched or read any more. This session then continues if it can.
     pub fn exchange(
         &mut self,
         mut next: Self,
@@ -43,7 +45,7 @@ impl Session {
         Ok(())
     }
 
-    /// Ends counting in this session, and begins it in `next`.
+    /// Switches the events of this session off and those of `next` on, and discards the counts of `next` before that.
     fn switch_over(&mut self, next: &mut Self) -> Result<(), CounterError> {
         if next.counters.follows_while_off() {
             next.counters.select(next.set as u32, false)?;
@@ -51,7 +53,7 @@ impl Session {
             self.counters.select(self.set as u32, false)?;
             next.counters.select(next.set as u32, true)?;
         } else {
-            // Forks and exits would be missed if neither counted.
+            // If neither session counted for a while, forks and exits would be missed. So `next` already counts.
             self.counters.select(self.set as u32, false)?;
             next.discard()?;
         }
@@ -59,7 +61,7 @@ impl Session {
         Ok(())
     }
 
-    /// Processes all counts so far, and reports none of them.
+    /// Processes all counts so far, without reporting them.
     fn discard(&mut self) -> Result<(), CounterError> {
         self.follower.listen(&mut *self.counters, true);
         self.follower.settle(&mut *self.counters)?;
@@ -81,7 +83,7 @@ impl Session {
     }
 }
 
-/// Puts events of the former session in front, without those that both have reported.
+/// Inserts the events of the former session in front, except for those that both sessions have reported.
 fn add_missing(
     events: &mut Vec<(Nanos, u32, TaskEvent)>,
     mut former: Vec<(Nanos, u32, TaskEvent)>,

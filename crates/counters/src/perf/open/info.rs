@@ -1,24 +1,27 @@
-//! Meaning of an open group's times and values: its CPU, its set, and the place of each value in the set.
+//! Description of an open group: its CPU, its set, and the index of each of its events in the set.
 
 use countersteer_model::units::CpuId;
 
-/// Meaning of a group's times and values.
+/// Description of an open group, by which its times and values are interpreted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupInfo {
-    /// Tree of its threads; 0 without trees.
+    /// Index of the tree of threads that the group counts; 0 if there are no trees.
     pub(crate) tree: u32,
+    /// CPU on which the group counts.
     pub(crate) cpu: CpuId,
+    /// Index of the event set.
     pub(crate) set: u32,
+    /// Index in the set of each member.
     pub(crate) places: Places,
-    /// True if its running time is the time that the thread ran there.
+    /// True if the group's running time is the time that the thread ran on the CPU.
     pub(crate) clock: bool,
-    /// True if its running time is the time that the set counted.
+    /// True if the group's running time is the time that the set counted.
     pub(crate) counts: bool,
-    /// True if its running time is the first member's value.
+    /// True if the first member's value is replaced by the group's running time.
     pub(crate) timed: bool,
 }
 
-/// Events of a set that the members of a group count.
+/// Assignment of a group's members to the events of a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Places {
     members: Vec<Option<usize>>,
@@ -27,7 +30,8 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Places by member: the event that it counts, of a set of `width` events.
+    /// Returns the assignment: for each member, the index of the event that it counts in a set of `width`
+    /// events. `None` for members that count none.
     pub(crate) fn new(members: Vec<Option<usize>>, width: usize) -> Self {
         let whole = members.iter().copied().eq((0..width).map(Some));
         Self {
@@ -41,7 +45,7 @@ impl Places {
         self.members.len()
     }
 
-    /// Bit mask of the events that are counted.
+    /// Returns the bit mask of the set's events that the members count.
     pub(crate) fn present(&self) -> u64 {
         self.members
             .iter()
@@ -49,7 +53,8 @@ impl Places {
             .fold(0, |bits, place| bits | 1u64 << (place % 64))
     }
 
-    /// Values of the members in the order of the set's events; zero for events of other groups.
+    /// Returns the values of the members in the order of the set's events, with zero for events of other
+    /// groups. `into` is a buffer.
     pub(crate) fn in_set<'a>(&self, values: &'a [u64], into: &'a mut Vec<u64>) -> &'a [u64] {
         if self.whole {
             return values;

@@ -1,21 +1,23 @@
 //! Opening of counters: every set, on every CPU, for every existing thread.
 //!
-//! Input: resolved sets and a target. Output: groups, each a leader and its members, and the rings they write into.
+//! Input: resolved sets and a target. Output: groups, each with a leader and members, and the ring buffers into which they
+//! write.
 //!
-//! A set becomes several groups on a CPU, because the kernel lets a group count only if all of its events can count. Software
-//! events never wait for a counter. They form one group, led by the thread's clock. The clock's value is the time that the
-//! thread ran on that CPU while the set was switched on. The events of each PMU form another group, whose running time is the
-//! part of that time in which they counted.
+//! A set becomes several groups on a CPU, because the kernel lets a group count only if all its events can count. Software
+//! events never wait for a hardware counter. They form one group, led by the thread's clock. The clock's value is the time that
+//! the thread ran on that CPU while the set was switched on. The events of each PMU form another group. Its running time is the
+//! fraction of that time in which they counted.
 //!
 //! A thread's counts are also reported whenever it leaves a CPU, and at its exit: each group has two more members for that. The
 //! kernel reports final counts (`inherit_stat`), but writes those of every CPU's events from the CPU on which the thread exits.
-//! Two CPUs that write into one ring at once stop it permanently (seen on 6.18 within seconds of frequent forks). So final
-//! counts are reported by an event of their own, into a ring of their own: the kernel writes the reports of one event one after
-//! the other. If it does not report them ([`super::final_counts`]), they are known only as a sum.
+//! If two CPUs write into one ring buffer at once, it stops permanently (seen on 6.18 within seconds of frequent forks). So
+//! final counts are reported by an event of their own, into a ring buffer of their own: the kernel writes the reports of one
+//! event one after the other. If the kernel does not report final counts ([`super::final_counts`]), they are known only as a
+//! sum.
 //!
-//! Totals of threads are led by the dummy event, and the times that the kernel keeps for it are the clock's value. The task
-//! clock itself is of another PMU than other software events. At a switch from a parent to its child the kernel exchanges their
-//! counters PMU by PMU.
+//! Totals of threads are led by the dummy event, and the running time that the kernel keeps for it replaces the clock's value.
+//! The task clock itself belongs to another PMU than other software events. At a switch from a parent to its child, the kernel
+//! exchanges their counters PMU by PMU.
 
 mod info;
 mod opening;
@@ -36,11 +38,11 @@ pub(crate) use info::{GroupInfo, Places};
 pub(crate) use opening::{CGROUP, Leaving, Opening, Whom, files_per_thread};
 use opening::{Group, Member, SWITCHES, files, is_clock, is_switches};
 
-/// Reason for which an event reports its group's counts.
+/// Reason for which an event reports the counts of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Says {
     Due,
-    /// The thread leaves a CPU, perhaps permanently.
+    /// The thread leaves a CPU, or exits.
     Leaves,
 }
 
@@ -48,25 +50,30 @@ pub(crate) enum Says {
 pub(crate) struct Opened {
     pub(crate) infos: Vec<GroupInfo>,
     pub(crate) leaders: Vec<OwnedFd>,
-    /// Other events of each group.
+    /// File descriptors of the other events of each group.
     members: Vec<Vec<OwnedFd>>,
-    /// Group by the identifier of its events, and the reason for which that event reports counts.
+    /// Index of the group and reason for the report, by the identifier of an event.
     pub(crate) ids: FxHashMap<u64, (usize, Says)>,
-    /// By CPU: the ring, and the group whose leader has it.
+    /// Ring buffer of each CPU, and the index of the group whose leader owns it.
     pub(crate) rings: Vec<(Ring, usize)>,
+    /// Index of the ring buffer's group, by CPU.
     ring_of: FxHashMap<u32, usize>,
-    /// Rings of final counts alone, each with the group whose last member has it. Keys are the CPU and the place of the group
-    /// among those of its thread there. Only groups of several initial threads share a ring.
+    /// Ring buffers for final counts alone, each with the index of the group whose last member owns it. Only groups of several
+    /// initial threads share such a ring buffer.
     pub(crate) final_counts: Vec<(Ring, usize)>,
+    /// Index of the owning group, by the CPU and the index of the group among those of its thread there.
     final_counts_of: FxHashMap<(u32, usize), usize>,
-    /// Number of final counts that the kernel reports of each thread that is created by one with counters.
+    /// Number of final counts that the kernel reports for each created thread.
     pub(crate) final_counts_each: u32,
+    /// Number of trees so far.
     trees: u32,
+    /// True if only user mode is counted.
     pub(crate) user_only: bool,
 }
 
 impl Opened {
-    /// Opens the groups of threads, CPUs or a control group; those of the first thread have tree 0, and so on.
+    /// Opens the groups of threads, CPUs or a control group. The groups of the first thread have tree 0, those of the next have
+    /// tree 1, and so on.
     pub(crate) fn open(opening: &Opening<'_>, whom: Whom<'_>) -> Result<Self, CounterError> {
         let mut opened = Self {
             user_only: opening.user_only()?,
@@ -95,8 +102,8 @@ impl Opened {
         Ok(opened)
     }
 
-    /// Opens the groups of these CPUs, for all threads on them or for those of a control group. They are a tree of their own,
-    /// so that their counts add to those before.
+    /// Opens the groups of these CPUs, for all threads on them or for those of a control group. The groups form a new tree, so
+    /// that their counts are added to earlier ones.
     pub(crate) fn add_cpus(
         &mut self,
         opening: &Opening<'_>,
@@ -118,7 +125,7 @@ impl Opened {
         Ok(())
     }
 
-    /// Opens the event groups of additional threads, with consecutive tree numbers.
+    /// Opens the event groups of additional threads, with consecutive tree indexes.
     pub(crate) fn add_threads(
         &mut self,
         opening: &Opening<'_>,
@@ -162,7 +169,7 @@ impl Opened {
     ) -> Result<(), CounterError> {
         let lead = group.members.iter().find(|m| is_clock(m)).map(|m| m.0);
         let others: Vec<&Member<'_>> = group.members.iter().filter(|m| !is_clock(m)).collect();
-        // An event of a package has no clock and counts alone.
+        // An event of a package (not of a core) has no clock and counts alone.
         let alone = others.iter().any(|m| m.2.system);
         let exit_events = opening.exit_events(ring, self.user_only, &others);
         let inherit = matches!(scope, Scope::Thread(..));
@@ -177,7 +184,7 @@ impl Opened {
             let refused = |e| opening.refused("task_clock", e);
             files.open(&clock, scope, (lead, Says::Due), refused)?;
         }
-        // An event that reports counts when the thread leaves a CPU need not be opened twice.
+        // If the set itself counts context switches, that event reports the counts, and no second one is needed.
         let switches_tell = !exit_events.contains(&SWITCHES);
         for member in &others {
             let mut attr = self.member(&clock, member, files.fds.is_empty());
@@ -209,7 +216,7 @@ impl Opened {
         self.keep(info, (files.fds, files.says), ring, final_counts)
     }
 
-    /// Clock that leads a group and requests its samples.
+    /// Returns the attributes of the clock that leads a group and requests its samples.
     fn clock(
         &self,
         opening: &Opening<'_>,
@@ -235,7 +242,7 @@ impl Opened {
         }
     }
 
-    /// Another member of a clock's group, or its leader if there is no clock.
+    /// Returns the attributes of another member of a clock's group, or of the leader of a group without a clock.
     fn member(&self, clock: &Attr, (_, event, encoding): &Member<'_>, leads: bool) -> Attr {
         let space = event.space;
         Attr {
@@ -250,7 +257,8 @@ impl Opened {
         }
     }
 
-    /// Stores a group, which may have a ring, and its last member one for final counts.
+    /// Stores a group. With `ring`, its leader writes into a ring buffer; with `final_counts`, its last member writes into one
+    /// for final counts.
     fn keep(
         &mut self,
         info: GroupInfo,
@@ -269,7 +277,7 @@ impl Opened {
             let failed = |source| CounterError::Ring { cpu, source };
             let mut first = 0;
             if !self.ring_of.contains_key(&cpu) {
-                // Both kinds of rings share the memory that an ordinary user may lock.
+                // Both kinds of ring buffers share the memory that an ordinary user may lock.
                 let size = if final_counts.is_some() {
                     RING_BYTES / 2
                 } else {
@@ -304,7 +312,7 @@ impl Opened {
         Ok(())
     }
 
-    /// Gives an event of final counts a ring of its own; returns true if there is room for it.
+    /// Gives an event of final counts a ring buffer of its own. Returns false if the buffer cannot be mapped.
     fn tell_final_counts(
         &mut self,
         fd: &OwnedFd,
@@ -325,7 +333,7 @@ impl Opened {
         Ok(true)
     }
 
-    /// Total of a group: enabled and running time, values by member.
+    /// Reads the total of a group into `values`, by member. Returns the enabled and running time in ns.
     pub(crate) fn total(
         &self,
         group: usize,
@@ -339,12 +347,12 @@ impl Opened {
         Ok((enabled, running))
     }
 
-    /// Closes the groups of trees, except for those that own a ring: others write to it.
+    /// Closes the groups of trees, except for groups that own a ring buffer, because others write into it.
     pub(crate) fn close(&mut self, trees: &[u32]) {
         self.close_where(|info| trees.contains(&info.tree));
     }
 
-    /// Closes the groups of a CPU for all threads on it, which have no rings.
+    /// Closes the groups of a CPU that count all threads on it; these have no ring buffers.
     pub(crate) fn close_cpu(&mut self, cpu: CpuId) {
         self.close_where(|info| info.cpu == cpu);
     }
@@ -399,7 +407,7 @@ fn retain_not<T>(rows: &mut Vec<T>, going: &[bool]) {
     rows.retain(|_| going.next().is_none_or(|goes| !goes));
 }
 
-/// Events of a group, its leader first: the place of each in its set, and the reason for which it reports counts.
+/// Events of a group that is being opened, its leader first.
 #[derive(Default)]
 struct Files {
     fds: Vec<OwnedFd>,
@@ -423,9 +431,9 @@ impl Files {
     }
 }
 
-/// Event that reports its group's counts when a thread leaves a CPU, or exits.
+/// Returns the attributes of the event that reports its group's counts when a thread leaves a CPU, or exits.
 fn exit_attr(opening: &Opening<'_>, clock: &Attr, event: (u32, u64)) -> Attr {
-    // The kernel ends the members last to first, and the first to end still sees the whole group.
+    // The kernel removes the members of a group from last to first. Only the first one removed still sees the whole group.
     let tell_at_exit = event == NOTHING;
     let (period, frequency) = if tell_at_exit {
         (SAMPLED, false)

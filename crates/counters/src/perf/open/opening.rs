@@ -1,4 +1,4 @@
-//! Counters to be opened: sets, CPUs and target of a request, divided into groups that the kernel can count.
+//! Counters to be opened: the sets, CPUs and target of a request, divided into groups that the kernel can count.
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::super::resolve::{CoreTypes, Encoding, Resolved};
 use super::super::sys::abi;
 use crate::CounterError;
 
-/// Kind and config of the kernel's own event of a thread that leaves its CPU.
+/// Kind and config of the kernel's event that counts context switches.
 pub(crate) const SWITCHES: (u32, u64) = (
     abi::PERF_TYPE_SOFTWARE,
     abi::PERF_COUNT_SW_CONTEXT_SWITCHES as u64,
@@ -23,20 +23,21 @@ pub(crate) const SWITCHES: (u32, u64) = (
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Whom<'a> {
-    /// Threads and their descendants, each for itself.
+    /// Threads (by TID) and their descendants, counted one by one.
     Threads(&'a [u32]),
-    /// Threads and their descendants, all together.
+    /// Threads (by TID) and their descendants, counted as one total.
     Total(&'a [u32]),
+    /// All threads on the CPUs.
     Cpus,
     /// Control group, by the descriptor of its folder.
     Cgroup(&'a OwnedFd),
 }
 
-/// Rate at which a thread's counts are reported as it leaves a CPU; each report interrupts it.
+/// Rate at which a thread's counts are reported when it leaves a CPU. Each report interrupts the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
     Each(u64),
-    /// Each time, but at most about this many times per second.
+    /// Each time that the thread leaves a CPU, but at most about this many times per second.
     PerSecond(u64),
 }
 
@@ -46,37 +47,41 @@ pub(crate) struct Opening<'a> {
     pub(crate) core_types: &'a CoreTypes,
     /// Running time in ns after which a thread is sampled; 0 for no samples.
     pub(crate) sample_ns: u64,
-    /// Sampling by events instead: set, place in the set, number of events per sample.
+    /// Sampling by events instead of by time: index of the set, index of the event in the set, number of events per sample.
     pub(crate) every: Option<(usize, usize, u64)>,
-    /// True if such a sample ends the wait for records.
+    /// True if each sample of `every` ends the wait for records.
     pub(crate) prompt: bool,
-    /// True if the kernel reports final counts.
+    /// True if the kernel reports the final counts of threads.
     pub(crate) reports_final_counts: bool,
-    /// Rate at which a thread's counts are reported as it leaves a CPU.
+    /// Rate at which a thread's counts are reported when it leaves a CPU.
     pub(crate) leaving: Leaving,
-    /// True if the first set begins with the program.
+    /// True if the first set is switched on by the `exec` of the started program.
     pub(crate) on_exec: bool,
-    /// True if threads that cannot be counted are skipped.
+    /// True if threads that cannot be counted are skipped instead of being an error.
     pub(crate) lenient: bool,
+    /// Name of the target in messages.
     pub(crate) target: String,
 }
 
-/// Event of a group: place in the set, event, encoding.
+/// Event of a group: its index in the set, the event, and its encoding.
 pub(crate) type Member<'a> = (usize, &'a Resolved, &'a Encoding);
 
-/// Group to be opened.
+/// Group of events to be opened.
 pub(crate) struct Group<'a> {
     pub(crate) cpu: CpuId,
     pub(crate) set: usize,
-    /// Position among the groups of the CPU.
+    /// Index of the group among those of its CPU.
     pub(crate) nth: usize,
+    /// Events of the group.
     pub(crate) members: Vec<Member<'a>>,
+    /// True if the task clock leads the group.
     pub(crate) clock: bool,
+    /// True if the group's running time is the time that the set counted.
     pub(crate) counts: bool,
 }
 
 impl Leaving {
-    /// Period, and true if it is a frequency.
+    /// Returns the sampling period, and true if it is a number of samples per second.
     pub(crate) const fn rate(self) -> (u64, bool) {
         match self {
             Self::Each(times) => (times, false),
@@ -85,14 +90,14 @@ impl Leaving {
     }
 }
 
-/// Prefix of the name of control group targets, in front of their path.
+/// Prefix of a control group's name in messages, followed by its path.
 pub(crate) const CGROUP: &str = "CPUs for ";
 
 impl Opening<'_> {
     /// True if only user mode may be counted.
     ///
     /// # Errors
-    /// Fails if that is not enough for the events.
+    /// Fails if counting user mode is not enough for the events.
     pub(crate) fn user_only(&self) -> Result<bool, CounterError> {
         match probe(abi::PERF_TYPE_SOFTWARE, TASK_CLOCK) {
             Probe::UserOnly => {}
@@ -110,8 +115,8 @@ impl Opening<'_> {
         )
     }
 
-    /// Kind and config of the additional events of a group with these members. They report a thread's counts when it leaves a
-    /// CPU and, by the last of them, when it exits.
+    /// Returns kind and config of the additional events of a group with these members. They report a thread's counts when it
+    /// leaves a CPU. The last of them reports them at the exit, too.
     pub(crate) fn exit_events(
         &self,
         ring: bool,
@@ -121,14 +126,14 @@ impl Opening<'_> {
         if !ring {
             return Vec::new();
         }
-        // An event by which samples are taken does not count as one for context switches.
+        // With sampling by events, the set's own event for context switches cannot report counts at each switch.
         let is_there = self.every.is_none() && members.iter().any(|member| is_switches(member));
         let switch = (!user_only && !is_there).then_some(SWITCHES);
         let last = self.reports_final_counts.then_some(NOTHING);
         switch.into_iter().chain(last).collect()
     }
 
-    /// Running time after which the clock of a set's groups requests a sample; 0 for never.
+    /// Returns the running time in ns after which the clock of a set's groups requests a sample; 0 for no samples.
     pub(crate) fn clock_period(&self, set: usize, place: Option<usize>) -> u64 {
         match self.every {
             None => self.sample_ns,
@@ -167,7 +172,7 @@ impl Opening<'_> {
         }
     }
 
-    /// Error for an event that the kernel counts elsewhere, but not for some control groups.
+    /// Returns the error for an event that the kernel counts elsewhere, but not for this control group.
     fn uncounted(&self, event: &str, source: io::Error) -> CounterError {
         match self.target.strip_prefix(CGROUP).map(Path::new) {
             Some(path) => CounterError::CgroupUncounted {
@@ -182,7 +187,7 @@ impl Opening<'_> {
         }
     }
 
-    /// Groups of every set on every CPU.
+    /// Returns the groups of every set on every CPU.
     pub(crate) fn groups(&self, whom: Whom<'_>) -> Vec<Group<'_>> {
         let together = matches!(whom, Whom::Total(_)) && self.core_types.names.len() == 1;
         let cpus: Vec<CpuId> = self
@@ -215,7 +220,7 @@ pub(crate) fn is_switches((_, event, encoding): &Member<'_>) -> bool {
     (encoding.kind, encoding.config[0]) == SWITCHES && everywhere
 }
 
-/// Number of counters that one thread needs.
+/// Returns the number of counters that one thread needs.
 pub(crate) fn files_per_thread(sets: &[Vec<Resolved>], cpus: &CpuSet) -> u64 {
     let sets = || sets.iter().enumerate();
     cpus.iter()
@@ -223,7 +228,7 @@ pub(crate) fn files_per_thread(sets: &[Vec<Resolved>], cpus: &CpuSet) -> u64 {
         .sum()
 }
 
-/// Number of files of groups: besides its members, a group has a clock and two events that request samples.
+/// Returns the number of files that groups need. Besides its members, a group has a clock and two events that report counts.
 pub(crate) fn files(groups: &[Group<'_>]) -> u64 {
     groups.iter().map(|g| g.members.len() as u64 + 3).sum()
 }
@@ -258,7 +263,7 @@ fn groups_of_set(cpu: CpuId, set: usize, events: &[Resolved]) -> Vec<Group<'_>> 
             }),
         }
     }
-    // If a PMU counts, its running time is the relevant one.
+    // If events of a PMU count, their running time is the relevant one, not that of the clock's group.
     if groups.iter().any(|g| !g.clock && g.counts) {
         groups[0].counts = false;
     }
