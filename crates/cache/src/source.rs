@@ -46,8 +46,8 @@ pub trait Stream: Send {
         gone
     }
 
-    /// Moves the stream to the piece of work that begins at this fraction of the run. `behind` is the number of instructions
-    /// that the reader has used of the last block. Returns true if the stream moves: the caller must then skip the rest of its
-    /// block.
+    /// Moves the stream to the section of the program's work that begins at this fraction of the run. `behind` is the number of
+    /// instructions that the reader has used of the last block. Returns true if the stream moves: the caller must then skip the
+    /// rest of its block.
     fn begin(&mut self, share: f64, behind: u32) -> bool;
 }

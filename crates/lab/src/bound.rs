@@ -31,10 +31,10 @@
 //! towards the number of programs by packing all of a program's waiting into one run, without doing more work. Nor does it apply
 //! to traced simulations, which take speeds from another source, and to experiments that were cut short.
 //!
-//! Solving. The dual program finds a price for every scarce resource. Any prices give a bound (weak duality). Work sold at its
-//! worth earns at most the machine's worth at these prices, plus the earnings above cost. [`Market::worth`] computes that in
-//! closed form, so rounding in the solver costs tightness, not correctness. Few ways to run are ever worth their price. The
-//! linear program therefore starts with a few and adds those that the last prices left too cheap, until both agree.
+//! Solving. The dual program finds a price for every scarce resource. Any prices give a bound (weak duality): the sum of the
+//! prices of all resources, plus the worth of work above its cost. [`Market::worth`] computes that in closed form, so rounding
+//! in the solver costs tightness, not correctness. Few ways to run are cheap enough to be used. The linear program therefore
+//! starts with a few, and adds those that are too cheap at the last prices, until both objectives agree.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -120,7 +120,8 @@ pub fn attach(
     Ok(())
 }
 
-/// Group of equal programs in the linear program. Work is measured by its worth: seconds of time alone.
+/// Group of equal programs in the linear program. The worth of work is the time in seconds that it takes when its program runs
+/// alone.
 struct Seller<'a> {
     /// Number of programs in the group.
     count: f64,
@@ -132,13 +133,13 @@ struct Seller<'a> {
 
 /// Work of one behaviour of a program.
 struct Row<'a> {
-    /// Fraction of a run's worth that belongs to this behaviour.
+    /// Fraction of a run's time alone that belongs to this behaviour.
     share: f64,
     /// Elapsed time per second of CPU time: 1 divided by the number of threads.
     wall: f64,
     /// Ways to run the behaviour.
     ways: &'a [Way],
-    /// Worth of one instruction, in seconds.
+    /// Time alone per instruction, in seconds.
     each_s: f64,
 }
 
@@ -214,12 +215,12 @@ impl<'a> Market<'a> {
         way.bus / (self.limits.ceilings.bandwidth * FOLLOWED)
     }
 
-    /// Returns an upper bound on the worth that is produced per second: the worth of the machine at these prices, plus the
-    /// earnings of work above its cost.
+    /// Returns the objective of the dual program at these prices, which is an upper bound on sustained STP (weak duality). It
+    /// is the sum of the prices of all resources, plus the worth of work above its cost.
     fn worth(&self, prices: &Prices) -> f64 {
         let ceilings = &self.limits.ceilings;
         let mut worth = prices.caches.iter().sum::<f64>() + prices.memory;
-        // In each state, a second of a core may be worth at most its cost by place and clock.
+        // For each place, the core state with the highest price counts, less the price of its clock frequency.
         for (place, of) in ceilings.places.iter().enumerate() {
             let states = ceilings.states.iter().enumerate();
             let dearest = states
@@ -255,8 +256,8 @@ impl<'a> Market<'a> {
         worth + (above_cost * self.most_often).max(0.0)
     }
 
-    /// Returns the costs of work of worth 1 by behaviour and way to run, as pairs: the price without the program's own time, and
-    /// the amount of that time.
+    /// Returns the cost of one second of time alone, by behaviour and way to run. Each cost is a pair: the price without the
+    /// program's own time, and the amount of that time.
     fn row_costs(&self, prices: &Prices, seller: &Seller) -> Vec<Vec<(f64, f64)>> {
         let of_row = |row: &Row| {
             let of_way = |way: &Way| {
@@ -268,7 +269,7 @@ impl<'a> Market<'a> {
         seller.rows.iter().map(of_row).collect()
     }
 
-    /// Returns the smallest worth of the machine at any prices.
+    /// Returns the smallest objective of the dual program that the search finds.
     fn least_worth(&self) -> anyhow::Result<f64> {
         let mut known: Vec<Vec<Vec<usize>>> = (self.sellers.iter())
             .map(|seller| vec![Vec::new(); seller.rows.len()])
@@ -307,7 +308,7 @@ impl<'a> Market<'a> {
         }
     }
 
-    /// Sets the prices that minimise the worth of the machine, given only the known ways to run. Returns this worth.
+    /// Solves the dual program with only the known ways to run, and stores its prices. Returns its objective.
     fn solve(&self, known: &[Vec<Vec<usize>>], prices: &mut Prices) -> anyhow::Result<f64> {
         let mut dual = Dual::new(self);
         let sellers = self.sellers.iter().zip(known);
@@ -346,14 +347,14 @@ fn add_cheapest(ways: &[(f64, f64)], time: f64, known: &mut Vec<usize>) -> bool 
 }
 
 impl Seller<'_> {
-    /// Returns the cost of a run of worth 1.
+    /// Returns the cost of a run divided by its time alone.
     fn run_cost(&self, time: f64, costs: &[f64]) -> f64 {
         let asleep = self.program.asleep_s / self.program.alone_fast_s;
         let work = self.rows.iter().zip(costs).map(|(r, cost)| r.share * cost);
         asleep * time + work.sum::<f64>()
     }
 
-    /// Returns the price of the program's own time, at least `about`, at which whole runs earn nothing above their cost. Also
+    /// Returns the price of the program's own time, at least `about`, at which a whole run costs at least its time alone. Also
     /// returns the smallest cost of each behaviour at that price.
     fn dearest_time(&self, about: f64, ways: &[Vec<(f64, f64)>]) -> (f64, Vec<f64>) {
         let costs = |time: f64| -> Vec<f64> {
@@ -384,12 +385,13 @@ fn rows<'a>(limits: &'a Limits, program: &ProgramLimits) -> Vec<Row<'a>> {
         ways: &model.ways[row.behaviour],
         each_s: row.worth * program.alone_fast_s / row.instructions,
     };
-    // Behaviours without worth are omitted, because their work costs nothing.
+    // Behaviours that take no time alone are omitted, because their work costs nothing.
     let worthy = program.rows.iter().filter(|r| r.worth > 0.0);
     worthy.map(row).collect()
 }
 
-/// Dual linear program: minimises the worth of the machine over prices at which no way to run earns more than it costs.
+/// Dual linear program. It minimises the sum of all prices, subject to the condition that work in any way to run costs at least
+/// its worth.
 struct Dual {
     problem: Problem,
     seconds: Vec<Variable>,
@@ -397,7 +399,7 @@ struct Dual {
     clocks: Vec<Variable>,
     caches: Vec<Variable>,
     memory: Variable,
-    /// Variable for the earnings above cost in an experiment of the shortest duration.
+    /// Variable for the worth of work above its cost, in an experiment of the shortest duration.
     above_cost: Variable,
 }
 

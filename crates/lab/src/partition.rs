@@ -124,7 +124,7 @@ impl Curves {
         self.slowdowns[program][ways as usize - 1]
     }
 
-    /// Returns the partition with these ways.
+    /// Returns the partition that gives each program this number of ways.
     #[must_use]
     pub fn division(&self, ways: Vec<u32>) -> Division {
         let each = ways.iter().enumerate();

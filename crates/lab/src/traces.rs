@@ -50,7 +50,7 @@ pub fn nothing_executed(path: &str) -> anyhow::Error {
 /// Opens a trace. Returns the text of its profile and the source of its blocks.
 ///
 /// # Errors
-/// A file that is not a trace, or one without a profile or instructions.
+/// Fails if the file is not a trace, or has no profile or no instructions.
 pub fn open(path: &Path) -> anyhow::Result<(Text, Arc<dyn TraceSource>)> {
     let shown = path.display().to_string();
     let file = TraceFile::open(path)?;
@@ -125,8 +125,9 @@ struct Reading {
     /// Number of the thread's instructions.
     length: f64,
     next: usize,
-    /// Instructions before the last block, and after it.
+    /// Number of instructions before the last block.
     start: f64,
+    /// Number of instructions up to the end of the last block.
     after: f64,
 }
 

@@ -11,7 +11,7 @@ use countersteer_model::units::ProgramId;
 /// Division of a program's work among its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Work is shared dynamically: a free thread takes the next piece of work.
+    /// Work is shared dynamically: a free thread takes the next chunk of work.
     Dynamic,
     /// Work is divided into equal shares that end at barriers, so that the slowest thread determines the speed.
     Static,

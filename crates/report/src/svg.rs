@@ -60,7 +60,7 @@ pub(crate) enum Role {
 pub(crate) const SERIES: usize = 24;
 
 impl Role {
-    /// Encodes a role as a colour, in which form plotters passes it to the backend.
+    /// Encodes a role as a colour, because plotters passes only colours to the backend.
     fn colour(self) -> RGBColor {
         match self {
             Self::Ink => RGBColor(255, 0, 0),

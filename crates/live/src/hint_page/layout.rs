@@ -229,7 +229,7 @@ pub(crate) fn used_of(head: &[u8], pid: u32) -> Option<usize> {
 pub(crate) const HINT_SEQ: usize = offset_of!(Slot, program) + offset_of!(FromProgram, seq);
 /// Offset of the engine's sequence number in a slot, the first field of the engine's half.
 pub(crate) const SAID_SEQ: usize = offset_of!(Slot, engine) + offset_of!(FromEngine, seq);
-/// Size of the engine's half without its sequence number, in bytes.
+/// Size in bytes of the engine's half of a slot, without its sequence number.
 pub(crate) const SAID_BYTES: usize = offset_of!(FromEngine, core_type) + NAME_BYTES - 4;
 
 /// Returns the owner of a slot: TID and start time.

@@ -163,7 +163,7 @@ impl Ledger {
                 .collect::<Vec<_>>()
         };
         let mut slots = self.threads.get(&before).map_or_else(Vec::new, reported);
-        // The former owner of this TID may be the root of an existing tree. Its part of that tree's total is kept.
+        // The former owner of this TID may be the root of an existing tree. That owner's share of the tree's total is kept.
         let own = self
             .threads
             .get(&tid)
@@ -458,7 +458,7 @@ impl Ledger {
     }
 
     fn recycle(&mut self, tid: u32) {
-        // The slots of a root hold its part of the tree's total, so they are kept until the tree is removed.
+        // The slots of a root hold its share of the tree's total, so they are kept until the tree is removed.
         if self.is_root.contains(&tid) {
             return;
         }

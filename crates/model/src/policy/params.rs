@@ -69,7 +69,7 @@ pub enum PolicyError {
     /// The policy's parameters cannot change while it runs.
     #[error("the policy takes this parameter only at its start")]
     Fixed,
-    /// Part of the parameters is not `key=value`.
+    /// An item of the parameters is not `key=value`.
     #[error("policy parameter `{0}` is not `key=value`")]
     NotKeyValue(String),
 }
@@ -78,8 +78,7 @@ impl Params {
     /// Parses `key=value,key=value` for a policy and adds the defaults of the other parameters.
     ///
     /// # Errors
-    /// Fails on a part that is not `key=value`, and on an unknown key; the error lists the known
-    /// keys.
+    /// Fails on an item that is not `key=value`, and on an unknown key; the error lists the known keys.
     pub fn parse(def: &PolicyDef, text: &str) -> Result<Self, PolicyError> {
         let mut values: BTreeMap<String, String> = def
             .params

@@ -12,7 +12,7 @@ use crate::units::LINE_BYTES;
 /// Misses per kilo-instruction against lines of cache, non-increasing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MissCurve {
-    /// Points (lines, mpki), lines ascending.
+    /// Points of the curve: cache size in lines, and misses per kilo-instruction. Sizes are ascending.
     points: Vec<(f64, f64)>,
 }
 

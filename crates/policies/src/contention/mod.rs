@@ -300,7 +300,7 @@ impl Contention {
         row.ok().map(|row| self.placed[row].1)
     }
 
-    /// Returns placements of the threads whose core group changed; `rule` is their reason if no class is.
+    /// Returns placements of the threads whose core group changed. Their reason is `rule`; if `None`, the class of each thread.
     fn tell(
         &mut self,
         running: &[Running<'_>],

@@ -39,14 +39,14 @@ struct Shape {
     bins: usize,
 }
 
-/// Part of a row that a category fills for some time.
+/// Segment of a row that a category fills from one time to another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) row: usize,
     pub(super) category: usize,
     pub(super) start_ns: u64,
     pub(super) end_ns: u64,
-    /// Fraction of the row's height that the piece fills.
+    /// Fraction of the row's height that the segment fills.
     pub(super) share: f64,
 }
 

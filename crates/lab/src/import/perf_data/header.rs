@@ -15,6 +15,7 @@ const DATA_AT: usize = 40;
 const EVENT_TYPES_AT: usize = 56;
 /// Offset in the header of the bits of optional sections.
 const FEATURES_AT: usize = 72;
+/// Size of the header in bytes.
 const END: usize = 104;
 /// Bit of the optional section with event descriptions.
 const EVENT_DESC: usize = 12;
