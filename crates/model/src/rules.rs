@@ -36,7 +36,7 @@ pub struct Rules {
     pub trust: Option<Trust>,
 }
 
-/// Row of rules.
+/// Condition on a process: all fields that are given must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
@@ -61,7 +61,7 @@ pub struct Trust {
     /// Length of Linux's blocks.
     #[serde(default = "ten")]
     pub linux_s: f64,
-    /// The policy is dropped if its gain is, with 95 % confidence, below the predicted one by more than this.
+    /// Margin: the policy is dropped if its gain is below the predicted one by more than this, with 95 % confidence.
     #[serde(default = "margin")]
     pub margin: f64,
 }

@@ -13,17 +13,17 @@ use crate::profile::Profile;
 use crate::textfile::{TextError, parse_toml, table_line};
 use crate::topology::Topology;
 
-/// A workload.
+/// Workload: programs that run at the same time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// Short name; by default the file's name.
+    /// Short name of the workload; by default the file's name.
     #[serde(default)]
     pub name: String,
-    /// One line for lists.
+    /// Description in one line, for lists.
     #[serde(default)]
     pub title: String,
-    /// Programs.
+    /// Programs of the workload.
     pub program: Vec<WorkloadProgram>,
 }
 
@@ -31,40 +31,40 @@ pub struct Workload {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadProgram {
-    /// Name; by default the profile's. Copies and repeats get `#2`, `#3`, ...
+    /// Name of the program; by default that of the profile. Copies and repeats get `#2`, `#3`, ...
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Profile file, relative to the workload file. Either this or `command`.
+    /// Path of the profile, relative to the workload file. Either this or `command` is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// Command to record at first use; the profile is cached.
+    /// Command that is recorded at first use. Its profile is cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     /// Number of independent copies.
     #[serde(default = "one")]
     pub copies: u32,
-    /// Threads per copy; by default as recorded.
+    /// Number of threads per copy; by default as recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
-    /// Share of the instructions that one thread executes before the others begin, 0 to 1; by default as recorded.
+    /// Fraction of the instructions that one thread executes before the others begin; by default as recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial_share: Option<f64>,
     /// Nice value, -20 to 19.
     #[serde(default)]
     pub nice: i8,
-    /// Start time.
+    /// Start time of the program.
     #[serde(default)]
     pub start_s: f64,
-    /// Millions of instructions per burst; after each burst it sleeps for `sleep_ms`.
+    /// Millions of instructions per burst; after each burst the program sleeps for `sleep_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst_mi: Option<f64>,
     /// Sleep time after each burst.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sleep_ms: Option<f64>,
-    /// CPUs or core group on which its threads start; afterwards, scheduler and policy may move them.
+    /// CPUs or core group on which the program's threads start. Afterwards, scheduler and policy may move them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch_on: Option<String>,
-    /// Share of the profile's instructions to run (above 1: longer), equally in every phase.
+    /// Fraction of the profile's instructions to run (above 1: longer), equal in every phase.
     #[serde(default = "whole")]
     pub scale: f64,
 }

@@ -19,7 +19,7 @@ use crate::textfile::{self, TextError};
 pub struct MetricGroup {
     /// Subject of the group.
     pub prose: String,
-    /// Its metrics.
+    /// Metrics of the group.
     pub metric: Vec<MetricRow>,
 }
 
@@ -27,15 +27,15 @@ pub struct MetricGroup {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MetricRow {
-    /// Name in columns and flags.
+    /// Name of the metric, in columns and flags.
     pub name: String,
     /// Formula, such as `1000 * llc_misses / instructions`. `seconds` is the time that the events counted.
     pub formula: String,
-    /// Its unit.
+    /// Unit of the metric.
     pub unit: String,
-    /// Description.
+    /// Description of the metric.
     pub prose: String,
-    /// Event strings for names in the formula that are no event names.
+    /// Event strings of the names in the formula that are not event names.
     #[serde(default)]
     pub events: BTreeMap<String, String>,
 }

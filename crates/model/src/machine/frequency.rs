@@ -42,9 +42,9 @@ impl Governor {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PowerLimit {
-    /// Limit of the moving average; while it is exceeded, all cores step down the points one by one.
+    /// Limit on the moving average of the power. While it is exceeded, all cores step down the operating points one by one.
     pub watts: f64,
-    /// Time constant of the average: duration for which a burst from idle may exceed the limit.
+    /// Time constant of the moving average: duration for which a burst from idle may exceed the limit.
     pub seconds: f64,
 }
 
@@ -79,9 +79,9 @@ pub struct OperatingPoint {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IdleStates {
-    /// Power while idle with its clock gated.
+    /// Power of an idle core with its clock gated.
     pub clock_gated_w: f64,
-    /// Time after which its power is gated as well.
+    /// Idle time after which the core's power is gated as well.
     pub power_gated_after_us: f64,
 }
 

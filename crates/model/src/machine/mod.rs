@@ -32,13 +32,13 @@ pub const SCHEMA: &str = "countersteer.machine/1";
 pub struct Machine {
     /// `countersteer.machine/1`.
     pub schema: String,
-    /// Short name, lower case with dashes.
+    /// Short name of the machine, in lower case with dashes.
     pub name: String,
-    /// One line for lists.
+    /// Description in one line, for lists.
     pub title: String,
-    /// Origin of the values, and the ones that are estimates.
+    /// Origin of the values in this file, and the values that are estimates.
     pub source: String,
-    /// Linux's treatment of the core types.
+    /// Treatment of the core types by Linux's scheduler.
     pub linux: LinuxKind,
     /// Timer interrupts per second.
     #[serde(default = "default_hz")]
@@ -58,7 +58,7 @@ pub struct Machine {
     pub os_cpus: Option<CpuSet>,
     /// Core types, in any order; of two with equal capacity and frequency, the faster first.
     pub core_type: Vec<CoreType>,
-    /// Core type of each CPU. Together the entries are `0 .. n` without holes.
+    /// CPUs of each core type. Together the entries contain all CPU numbers from 0 on, without holes.
     pub cores: Vec<Cores>,
     /// Caches shared by several cores, in any order.
     #[serde(default)]
@@ -70,17 +70,17 @@ pub struct Machine {
     pub model: Vec<ModelFile>,
 }
 
-/// Linux's treatment of unequal cores.
+/// Treatment of unequal cores by Linux's scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinuxKind {
     /// All cores are equal.
     Symmetric,
-    /// Hybrid with SMT: cores ranked by priority, no misfit migration, no energy model.
+    /// Hybrid cores with SMT: the kernel ranks cores by priority, without misfit migration or an energy model.
     SmtHybrid,
-    /// Asymmetric capacity, misfit migration, no energy model.
+    /// Asymmetric capacities with misfit migration, without an energy model.
     Capacity,
-    /// Asymmetric capacity and an energy model.
+    /// Asymmetric capacities with an energy model.
     EnergyAware,
 }
 
@@ -88,25 +88,25 @@ pub enum LinuxKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CoreType {
-    /// Short name, which tabulated profiles refer to.
+    /// Short name of the core type, to which tabulated profiles refer.
     pub name: String,
-    /// Evidence that distinguishes it from the machine's other types, such as `PMU cpu_atom` or a gap between clocks.
+    /// Evidence that distinguishes this type from the machine's other types, such as `PMU cpu_atom` or a gap between clocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// Largest number of instructions dispatched per cycle.
     pub dispatch_width: f64,
     /// Reorder window in instructions; for an in-order core, the number of instructions that overlap.
     pub window: u32,
-    /// Name of its pipeline: ports, queues, latencies, prefetchers. Without one, only width and window bound it.
+    /// Name of the pipeline model: ports, queues, latencies, prefetchers. Without one, only width and window limit the speed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipeline: Option<String>,
-    /// True if it issues in program order and hides no latency.
+    /// True if the core issues in program order and hides no latency.
     #[serde(default)]
     pub in_order: bool,
     /// Enabled hardware threads per core.
     #[serde(default = "one")]
     pub smt: u32,
-    /// Sustained frequency; measured and simulated values of the type hold at it.
+    /// Sustained frequency, at which measured and simulated values of the type hold.
     pub freq_ghz: f64,
     /// The kernel's capacity, 1 to 1,024. The fastest type has 1,024, and so has every type if the kernel does not distinguish
     /// capacities ([`LinuxKind::Symmetric`], [`LinuxKind::SmtHybrid`]).
@@ -115,27 +115,27 @@ pub struct CoreType {
     pub branch_penalty_cycles: f64,
     /// Level-one data cache.
     pub l1d: PrivateCache,
-    /// Level-two cache private to the core, if it has one.
+    /// Level-two cache private to the core, if the core has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2: Option<PrivateCache>,
-    /// Performance counters that take any event.
+    /// Number of performance counters that can count any event.
     #[serde(default = "four")]
     pub counters: u32,
-    /// Further counters that count only cycles and, with a second one, instructions.
+    /// Number of further counters: the first counts only cycles, the second only instructions.
     #[serde(default = "two")]
     pub fixed_counters: u32,
-    /// Events, by portable name, without a counter on these cores; they count all others.
+    /// Portable names of the events that these cores cannot count; they count all others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncounted: Vec<String>,
-    /// Energy model.
+    /// Parameters of the energy model.
     pub power: CorePower,
-    /// Idle states; without them an idle core enters the deep one at once.
+    /// Idle states; without them an idle core enters the deep state at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<IdleStates>,
     /// Operating points; without them the type always runs at `freq_ghz`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frequency: Option<Frequencies>,
-    /// Speed-up factors of threads that run on this type, as step tables over counters; derived if absent.
+    /// Model of the speed-up factors of threads that run on this type, over counters. Without it, the factors are derived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sf_steps: Option<StepModel>,
 }
@@ -186,7 +186,7 @@ impl CoreType {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PrivateCache {
-    /// Capacity.
+    /// Capacity of the cache.
     pub size_kib: f64,
     /// Associativity.
     pub ways: u32,
@@ -198,17 +198,17 @@ pub struct PrivateCache {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SharedCache {
-    /// 2, 3 or 4 (system level).
+    /// Level of the cache: 2, 3 or 4 (system level).
     pub level: u32,
-    /// CPUs that share it.
+    /// CPUs that share the cache.
     pub cpus: CpuSet,
-    /// Capacity.
+    /// Capacity of the cache.
     pub size_kib: f64,
     /// Associativity.
     pub ways: u32,
-    /// Load-to-use latency in nanoseconds, because it rarely runs at the core's clock.
+    /// Load-to-use latency in nanoseconds, because the cache rarely runs at the core's clock.
     pub latency_ns: f64,
-    /// Energy of an access.
+    /// Energy of one access.
     #[serde(default)]
     pub access_nj: f64,
 }
@@ -220,15 +220,15 @@ pub struct Cores {
     /// Name of the core type.
     #[serde(rename = "type")]
     pub core_type: String,
-    /// Logical CPUs.
+    /// Numbers of the logical CPUs.
     pub cpus: CpuSet,
-    /// Distance between the numbers of SMT siblings: 1 if they are neighbours.
+    /// Distance between the numbers of SMT siblings: 1 if the numbers are consecutive.
     #[serde(default = "one")]
     pub sibling_step: u32,
     /// Threads online per core if fewer than the type's `smt`: some siblings are offline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
-    /// Processor socket.
+    /// Index of the processor socket.
     #[serde(default)]
     pub socket: u32,
 }
@@ -250,13 +250,13 @@ impl Cores {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
-    /// CPUs it is local to.
+    /// CPUs to which the memory is local.
     pub cpus: CpuSet,
-    /// Unloaded latency.
+    /// Latency of an access without load.
     pub latency_ns: f64,
     /// Sustained bandwidth, reads and writes together.
     pub bandwidth_gb_s: f64,
-    /// Energy of a line transfer.
+    /// Energy of the transfer of one cache line.
     #[serde(default)]
     pub access_nj: f64,
 }
@@ -267,7 +267,7 @@ pub struct Memory {
 pub struct CorePower {
     /// Power in a deep idle state.
     pub idle_w: f64,
-    /// Power while clocked and executing nothing: leakage and clock tree, drawn while a thread runs.
+    /// Power of a core that is clocked but executes nothing (leakage and clock tree). It is drawn while a thread runs.
     pub active_w: f64,
     /// Energy per instruction.
     pub instruction_nj: f64,

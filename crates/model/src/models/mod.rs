@@ -73,7 +73,7 @@ pub struct ModelFile {
     /// Core type on which the counts are taken.
     #[serde(deserialize_with = "name")]
     pub core_type: String,
-    /// Machine it was trained for.
+    /// Name of the machine for which the model was trained.
     #[serde(deserialize_with = "name")]
     pub machine: String,
     /// Core types whose speeds or energies the factor compares.
@@ -86,20 +86,20 @@ pub struct ModelFile {
     pub clock_ratio: f64,
     /// Description of the training data.
     pub trained_on: String,
-    /// Smallest width.
+    /// Lower limit on the width of a prediction's interval.
     #[serde(deserialize_with = "ratio")]
     pub least_width: f64,
-    /// Best constant factor for any thread, and the largest relative distance of 9 of 10 factors from it.
+    /// Best constant factor for all threads, and the relative distance from it within which 9 of 10 factors lie.
     pub constant: Constant,
-    /// Accuracy on program families that it was not trained on.
+    /// Accuracy on program families on which the model was not trained.
     pub judged: Judged,
-    /// The factor.
+    /// Model of the factor, over ratios of counters.
     pub factor: StepModel,
-    /// Largest relative distance of 9 of 10 factors from the predicted one.
+    /// Relative distance from the predicted factor within which 9 of 10 factors lie.
     pub width: StepModel,
 }
 
-/// Model without counters.
+/// Model without counters: a constant factor.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Constant {
@@ -127,18 +127,18 @@ fn ratio<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     checked(from, |value| bounds::RATIO.check("value", *value).err())
 }
 
-/// Accuracy of a model on program families that it was not trained on.
+/// Accuracy of a model on program families on which it was not trained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Judged {
     /// Correlation of predicted and true factors.
     pub r: f64,
-    /// Mean relative error with equal weights of families, and that of the constant.
+    /// Mean relative error of the model, and of the constant factor; program families have equal weights.
     pub mape: f64,
     pub constant_mape: f64,
-    /// Share of true factors inside the intervals.
+    /// Fraction of the true factors that lie inside the predicted intervals.
     pub coverage: f64,
-    /// Share of samples on which it abstains.
+    /// Fraction of the samples for which the model abstains.
     pub abstains: f64,
 }
 

@@ -21,15 +21,15 @@ pub const FACTOR_BITS: u32 = 16;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StepModel {
-    /// Speed-up factor to which features add.
+    /// Speed-up factor to which the contributions of the features are added.
     #[serde(deserialize_with = "factor")]
     pub base: f64,
-    /// At most 8 features. The ratio of the first one distinguishes phases.
+    /// Features of the model, at most 8. The ratio of the first one distinguishes phases.
     #[serde(deserialize_with = "features")]
     pub features: Vec<StepFeature>,
 }
 
-/// Contribution of a ratio of two counters.
+/// Contribution of a ratio of two counters to the factor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StepFeature {

@@ -72,11 +72,11 @@ impl Operation {
 pub struct Pipeline {
     /// Operations per instruction.
     pub operations: Operations,
-    /// Pairs of a compare and an adjacent conditional branch, which cores fuse, per instruction.
+    /// Number of pairs of a compare and an adjacent conditional branch, which cores fuse, per instruction.
     pub fused: f64,
     /// Taken branches per instruction.
     pub taken: f64,
-    /// Latency along dependency chains, by window, ascending.
+    /// Latency added along dependency chains, by window, ascending.
     pub chains: Vec<ChainPoint>,
     /// Cycles from a mispredicted branch's dispatch to its resolution, by the latencies of loads and operations.
     pub resolution: Resolution,
@@ -121,11 +121,11 @@ impl Operations {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChainPoint {
-    /// Instructions in the window.
+    /// Number of instructions in the window.
     pub window: u32,
-    /// Added by loads of [`REFERENCE_LOAD_CYCLES`] cycles.
+    /// Cycles added by loads with a latency of [`REFERENCE_LOAD_CYCLES`] cycles.
     pub loads: f64,
-    /// Added further by operations of their [`Operation::reference_cycles`].
+    /// Cycles added further by operations with the latencies [`Operation::reference_cycles`].
     pub operations: f64,
 }
 
@@ -133,11 +133,11 @@ pub struct ChainPoint {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resolution {
-    /// With unit latency for everything.
+    /// Cycles if all loads and operations have a latency of one cycle.
     pub unit: f64,
-    /// Added by loads of [`REFERENCE_LOAD_CYCLES`] cycles.
+    /// Cycles added by loads with a latency of [`REFERENCE_LOAD_CYCLES`] cycles.
     pub loads: f64,
-    /// Added further by operations of their [`Operation::reference_cycles`].
+    /// Cycles added further by operations with the latencies [`Operation::reference_cycles`].
     pub operations: f64,
 }
 
@@ -145,9 +145,9 @@ pub struct Resolution {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamPoint {
-    /// Lines of the cache whose misses count.
+    /// Number of lines of the cache whose misses are counted.
     pub cache_lines: u64,
-    /// Share of its misses that continue a stream of constant stride within a page or across pages, 0 to 1.
+    /// Fraction of the cache's misses that continue a stream of constant stride within a page or across pages.
     pub share: f64,
 }
 

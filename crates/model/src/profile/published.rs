@@ -49,7 +49,7 @@ pub struct Published {
     pub name: String,
     /// Tables, their repositories and the method.
     pub source: Source,
-    /// Instructions of one run, in billions.
+    /// Number of instructions of one run, in billions.
     pub giga_instructions: f64,
     pub figures: Figures,
     /// Misses by cache size, ascending.
@@ -59,7 +59,7 @@ pub struct Published {
     pub left_out: Vec<String>,
 }
 
-/// All values except misses.
+/// All values of the program except misses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Figures {
@@ -75,9 +75,9 @@ pub struct Figures {
     pub branch_mpki: Figure,
     /// Instructions per cycle that dependencies allow among [`WINDOW`] instructions.
     pub ilp: Figure,
-    /// Overlapping misses among [`WINDOW`] instructions.
+    /// Number of overlapping misses among [`WINDOW`] instructions.
     pub overlap: Figure,
-    /// Share of the misses that prefetchers predict.
+    /// Fraction of the misses that prefetchers predict.
     pub streams: Figure,
 }
 
@@ -96,7 +96,7 @@ pub struct Figure {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CurvePoint {
-    /// Cache available to the program.
+    /// Size of the cache available to the program.
     pub cache_kib: f64,
     /// Misses per kilo-instruction, prefetches included.
     pub mpki: f64,

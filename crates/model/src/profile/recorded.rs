@@ -26,7 +26,7 @@ pub struct Recorded {
     /// Detected differences from a run without the recorder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caveats: Vec<Caveat>,
-    /// Instructions of one run, over all threads and processes.
+    /// Number of instructions of one run, over all threads and processes.
     pub instructions: u64,
     /// Threads and how the work is split among them.
     pub shape: ThreadShape,
@@ -42,7 +42,7 @@ pub struct Recorded {
 pub struct Source {
     /// `instrumentation`, `counters` or `published`.
     pub kind: String,
-    /// Command that records it again, or the publication.
+    /// Command that records the profile again, or the publication.
     pub detail: String,
     /// Description of tool, predictor, window and sampling rates.
     #[serde(default)]
@@ -53,9 +53,9 @@ pub struct Source {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ThreadShape {
-    /// Threads that were seen, including processes of the tree.
+    /// Number of threads observed, over all processes of the program.
     pub threads: u32,
-    /// Share of the instructions that one thread executed while the others waited, 0 to 1.
+    /// Fraction of the instructions that one thread executed while the others waited.
     pub serial_share: f64,
     /// Share of the time with 1, 2, ... runnable threads; the last value counts that many or more. Time is that of runnable
     /// threads running at equal speed. Empty in older profiles.
@@ -71,7 +71,7 @@ pub struct ThreadShape {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Behaviour {
-    /// Shares of the instructions.
+    /// Fractions of the instructions by kind.
     pub mix: Mix,
     /// Mispredicted branches per kilo-instruction under the predictor named in the source.
     pub branch_mpki: f64,
@@ -81,12 +81,12 @@ pub struct Behaviour {
     pub ilp: Vec<IlpPoint>,
     /// Overlap of long misses, by window and cache size.
     pub mlp: Vec<MlpPoint>,
-    /// Units, latencies, branches, prefetching and conflicts; absent in older profiles.
+    /// Pipeline properties: units, latencies, branches, prefetching and conflicts. Absent in older profiles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipeline: Option<Pipeline>,
 }
 
-/// Shares of all instructions, each 0 to 1; they overlap (an instruction may load and compute).
+/// Fractions of all instructions. They overlap, because an instruction may load and compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Mix {
@@ -94,11 +94,11 @@ pub struct Mix {
     pub loads: f64,
     /// Data accesses that write, per instruction.
     pub stores: f64,
-    /// Conditional and unconditional jumps, calls and returns.
+    /// Fraction of jumps (conditional and unconditional), calls and returns.
     pub branches: f64,
-    /// Scalar floating point.
+    /// Fraction of scalar floating-point instructions.
     pub fp: f64,
-    /// Vector instructions.
+    /// Fraction of vector instructions.
     pub simd: f64,
 }
 
@@ -119,7 +119,7 @@ pub struct Locality {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IlpPoint {
-    /// Instructions in the window.
+    /// Number of instructions in the window.
     pub window: u32,
     /// Instructions per cycle with unit latencies and otherwise unlimited resources.
     pub ipc: f64,
@@ -129,21 +129,21 @@ pub struct IlpPoint {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MlpPoint {
-    /// Instructions in the window.
+    /// Number of instructions in the window.
     pub window: u32,
-    /// Lines of the cache whose misses count.
+    /// Number of lines of the cache whose misses are counted.
     pub cache_lines: u64,
-    /// Mean number of overlapping misses in a window with at least one, so at least 1; dependent misses do not overlap.
+    /// Mean number of overlapping misses in windows with at least one miss. Dependent misses do not overlap.
     pub overlap: f64,
 }
 
-/// Part of the run.
+/// Section of the run with one behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Segment {
-    /// Row of `behaviours`.
+    /// Index in `behaviours`.
     pub behaviour: u32,
-    /// Its length.
+    /// Length of the section in instructions.
     pub instructions: u64,
 }
 

@@ -16,11 +16,11 @@ pub const SCHEMA: &str = "countersteer.table/1";
 pub struct Tabulated {
     /// `countersteer.table/1`.
     pub schema: String,
-    /// Short name.
+    /// Short name of the program.
     pub name: String,
     /// Source of the measurement, its method, and its publication.
     pub source: Source,
-    /// Instructions of one run, in billions.
+    /// Number of instructions of one run, in billions.
     pub giga_instructions: f64,
     /// One table per core type.
     pub core: Vec<CoreTable>,
@@ -40,7 +40,7 @@ pub struct CoreTable {
     /// Power of the core while running the program, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_w: Option<f64>,
-    /// Speed by last-level cache available; one point when only one size was measured.
+    /// Speed by available size of the last-level cache; one point if only one size was measured.
     pub points: Vec<TablePoint>,
 }
 
@@ -48,7 +48,7 @@ pub struct CoreTable {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TablePoint {
-    /// Last-level cache available to the program.
+    /// Size of the last-level cache available to the program.
     pub cache_kib: f64,
     /// Instructions per cycle.
     pub ipc: f64,
