@@ -31,6 +31,7 @@ pub mod published;
 pub mod replay;
 pub mod reproduce;
 pub mod sweep;
+pub mod threads;
 pub mod traces;
 
 pub use experiment::{Experiment, Finished, LoadedMachine, SimOptions};

@@ -306,6 +306,8 @@ fn planned(
         nice: program.nice,
         start: Nanos::from_secs_f64(program.start_s),
         bursts: bursts.map(|(mi, ms)| (mi * 1e6, Nanos::from_secs_f64(ms * 1e-3))),
+        barriers: program.barriers.unwrap_or(1),
+        chunk: program.chunk_mi.map(|mi| mi * 1e6),
         launch_on,
         scale: program.scale,
     }

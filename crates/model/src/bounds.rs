@@ -93,6 +93,7 @@ table! {
     START: 0.0, 1e6, "s", "simulations end by then";
     SCALE: 1e-6, 1e6, "", "shorter runs consist of restarts only";
     BURST: 1e-3, 1e9, "million instructions", "shorter ones consist of sleeps only";
+    BARRIERS: 1.0, 1e6, "", "shorter pieces consist of barriers only";
     SLEEP: 1e-3, 1e9, "ms", "a timer's resolution is a microsecond";
     // Numbers of recorded and tabulated profiles.
     INSTRUCTIONS: 1.0, 1e18, "instructions", "years of a fast core";

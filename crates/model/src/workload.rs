@@ -61,6 +61,14 @@ pub struct WorkloadProgram {
     /// Sleep time after each burst.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sleep_ms: Option<f64>,
+    /// Number of equal pieces of a run, each with its serial and its parallel part. All threads wait for each other at the end of
+    /// each piece.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub barriers: Option<u32>,
+    /// Millions of instructions that a thread takes at a time from the work that is left of a parallel part. Without it, each
+    /// thread has an equal share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk_mi: Option<f64>,
     /// CPUs or core group on which the program's threads start. Afterwards, scheduler and policy may move them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch_on: Option<String>,
@@ -90,6 +98,8 @@ impl Default for WorkloadProgram {
             start_s: 0.0,
             burst_mi: None,
             sleep_ms: None,
+            barriers: None,
+            chunk_mi: None,
             launch_on: None,
             scale: whole(),
         }
@@ -155,18 +165,8 @@ impl WorkloadProgram {
     #[must_use]
     pub fn of_command(command: Vec<String>) -> Self {
         Self {
-            name: None,
-            profile: None,
             command: Some(command),
-            copies: 1,
-            threads: None,
-            serial_share: None,
-            nice: 0,
-            start_s: 0.0,
-            burst_mi: None,
-            sleep_ms: None,
-            launch_on: None,
-            scale: 1.0,
+            ..Self::default()
         }
     }
 
@@ -224,6 +224,8 @@ impl WorkloadProgram {
             ("nice", bounds::NICE, Some(f64::from(self.nice))),
             ("start_s", bounds::START, Some(self.start_s)),
             ("scale", bounds::SCALE, Some(self.scale)),
+            ("barriers", bounds::BARRIERS, self.barriers.map(f64::from)),
+            ("chunk_mi", bounds::BURST, self.chunk_mi),
             ("burst_mi", bounds::BURST, self.burst_mi),
             ("sleep_ms", bounds::SLEEP, self.sleep_ms),
         ];

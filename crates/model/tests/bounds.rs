@@ -70,7 +70,7 @@ fn of_machines() {
 #[test]
 fn of_workloads() {
     let text = "[[program]]\nprofile = \"a\"\ncopies = 2\nthreads = 3\nnice = 1\nstart_s = 1.5\n\
-                burst_mi = 2.5\nsleep_ms = 3.5\nscale = 0.5\n";
+                burst_mi = 2.5\nsleep_ms = 3.5\nbarriers = 4\nchunk_mi = 1.5\nscale = 0.5\n";
     every_number_is_bounded(&toml_document(text), |d| {
         Workload::parse("w", &as_toml(d)).err()
     });

@@ -147,6 +147,8 @@ fn every_policy_runs_on_every_machine_and_repeats_itself() {
             nice: if i == 1 { 5 } else { 0 },
             start: Nanos::from_millis(if i == 2 { 150 } else { 0 }),
             bursts: (i == 3).then_some((20e6, Nanos::from_millis(3))),
+            barriers: 1,
+            chunk: None,
             launch_on: None,
             scale: 1.0,
         });

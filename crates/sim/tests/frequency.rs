@@ -52,6 +52,8 @@ fn program(name: &str, kind: Kind) -> PlannedProgram {
         nice: 0,
         start: Nanos::ZERO,
         bursts: None,
+        barriers: 1,
+        chunk: None,
         launch_on: None,
         scale: 1.0,
     }

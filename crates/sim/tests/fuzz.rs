@@ -38,6 +38,8 @@ fn machines_that_are_taken_can_be_simulated() {
         nice: 0,
         start: Nanos::ZERO,
         bursts: None,
+        barriers: 1,
+        chunk: None,
         launch_on: None,
         scale: 1.0,
     };

@@ -145,6 +145,8 @@ fn plan(programs: &[(Arc<Profile>, u32, &str)]) -> Plan {
             nice: 0,
             start: Nanos::ZERO,
             bursts: None,
+            barriers: 1,
+            chunk: None,
             launch_on: Some(Arc::new(cpus.parse().unwrap())),
             scale: 1.0,
         });

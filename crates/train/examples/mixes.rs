@@ -182,6 +182,8 @@ fn yield_of(
             nice: 0,
             start: Nanos::ZERO,
             bursts: None,
+            barriers: 1,
+            chunk: None,
             launch_on: None,
             scale: LENGTH / profile.instructions() as f64,
         });

@@ -10,3 +10,4 @@ pub mod places;
 pub mod result;
 pub mod runner;
 pub mod series;
+pub mod threads;

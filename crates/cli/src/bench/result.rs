@@ -66,7 +66,14 @@ impl Findings {
     pub fn of(arms: &[Arm], measured: &[Measured], margin: f64) -> Self {
         let pairs = || arms.iter().zip(measured);
         let rows = pairs().enumerate().filter_map(|(nth, (arm, m))| {
-            let gain = (nth > 0).then(|| gain(&arm.command.text, &m.against(&measured[0]), margin));
+            let gain = (nth > 0).then(|| {
+                gain(
+                    &arm.command.text,
+                    &m.against(&measured[0]),
+                    CONFIDENCE,
+                    margin,
+                )
+            });
             row(arm, m, gain)
         });
         let several = arms.len() > 1;
@@ -181,13 +188,14 @@ fn row(arm: &Arm, measured: &Measured, against_first: Option<Gain>) -> Option<Ro
     })
 }
 
-fn gain(name: &str, evidence: &Evidence, margin: f64) -> Gain {
+/// Gain of an arm by this evidence; `confidence` is that of its interval.
+pub fn gain(name: &str, evidence: &Evidence, confidence: f64, margin: f64) -> Gain {
     Gain {
         program: name.to_owned(),
         pairs: evidence.pairs(),
         gain: evidence.gain(),
-        interval: evidence.interval(CONFIDENCE),
-        verdict: evidence.verdict(CONFIDENCE, margin),
+        interval: evidence.interval(confidence),
+        verdict: evidence.verdict(confidence, margin),
     }
 }
 
@@ -205,7 +213,7 @@ fn count(row: &Row, of: impl Fn(&Counts) -> f64, digits: usize) -> String {
 }
 
 /// Compares an arm with another one in a sentence.
-fn compared(name: &str, first: &str, gain: &Gain, words: Words) -> String {
+pub fn compared(name: &str, first: &str, gain: &Gain, words: Words) -> String {
     use countersteer_model::evidence::Verdict::{Equivalent, Faster, Slower};
     let Words { confidence, margin } = words;
     let Some(interval) = judge::trial::interval(gain) else {
@@ -228,7 +236,7 @@ fn compared(name: &str, first: &str, gain: &Gain, words: Words) -> String {
 }
 
 /// Sentences about runs whose figures are worth less than they look.
-fn warnings(measured: &Measured) -> Vec<String> {
+pub fn warnings(measured: &Measured) -> Vec<String> {
     let mut words = measured.disturbance.words();
     let Some(time) = measured.median() else {
         return words;

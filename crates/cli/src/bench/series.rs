@@ -2,6 +2,7 @@
 //!
 //! Input: arms, limits. Output: runs by arm. The n-th runs of all arms are of one round, so that their ratios are pairs.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use countersteer_model::evidence::Evidence;
@@ -54,13 +55,21 @@ pub struct Limits {
     pub most: Option<Duration>,
 }
 
+/// Conditions of every run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Conditions<'a> {
+    /// Shell command before each run.
+    pub prepare: Option<&'a str>,
+    pub ignores_failure: bool,
+    /// File that receives what the command writes.
+    pub output: Option<&'a Path>,
+}
+
 /// Arms, and how they are run.
 pub struct Series<'a> {
     pub arms: &'a [Arm],
     pub warmups: u64,
-    /// Shell command before each run.
-    pub prepare: Option<&'a str>,
-    pub ignores_failure: bool,
+    pub conditions: Conditions<'a>,
     pub limits: Limits,
     pub seed: u64,
 }
@@ -138,22 +147,10 @@ pub fn measure(
         }
         for row in order.clone() {
             let arm = &series.arms[row];
-            if let Some(signal) = prepared(series, arm, runner)? {
-                return Ok(Some(signal));
-            }
-            observer.begin();
-            let run = match runner.run(&arm.command.words, arm.place.mask(), None)? {
+            let run = match once(arm, series.conditions, round + 1, runner, observer)? {
                 Done::Interrupted(signal) => return Ok(Some(signal)),
                 Done::Ended(run) => run,
             };
-            if run.ending != Ending::Exited(0) && !series.ignores_failure {
-                return Err(BenchError::Failed {
-                    command: arm.command.text.clone(),
-                    ending: run.ending,
-                    run: round + 1,
-                }
-                .into());
-            }
             if !is_warmup {
                 let measured = &mut measured[row];
                 observer.end(&arm.place, &run, &mut measured.disturbance);
@@ -164,9 +161,42 @@ pub fn measure(
     Ok(None)
 }
 
+/// Prepares and runs an arm for the `nth` time, after the observer took the state before it.
+///
+/// # Errors
+/// The run fails or cannot be started.
+pub fn once(
+    arm: &Arm,
+    conditions: Conditions<'_>,
+    nth: u64,
+    runner: &mut Runner,
+    observer: &mut Observer,
+) -> anyhow::Result<Done> {
+    if let Some(signal) = prepared(conditions, arm, runner)? {
+        return Ok(Done::Interrupted(signal));
+    }
+    observer.begin();
+    let done = runner.run(&arm.command.words, arm.place.mask(), conditions.output)?;
+    match done {
+        Done::Ended(run) if run.ending != Ending::Exited(0) && !conditions.ignores_failure => {
+            Err(BenchError::Failed {
+                command: arm.command.text.clone(),
+                ending: run.ending,
+                run: nth,
+            }
+            .into())
+        }
+        _ => Ok(done),
+    }
+}
+
 /// Runs the preparation of a run; returns the signal that ended it.
-fn prepared(series: &Series<'_>, arm: &Arm, runner: &mut Runner) -> anyhow::Result<Option<i32>> {
-    let Some(prepare) = series.prepare else {
+fn prepared(
+    conditions: Conditions<'_>,
+    arm: &Arm,
+    runner: &mut Runner,
+) -> anyhow::Result<Option<i32>> {
+    let Some(prepare) = conditions.prepare else {
         return Ok(None);
     };
     let command = filled(prepare, &arm.command.parameters);

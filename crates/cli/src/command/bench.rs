@@ -19,7 +19,7 @@ use crate::bench::disturbance::Observer;
 use crate::bench::places::places;
 use crate::bench::result::{Counts, Findings};
 use crate::bench::runner::Runner;
-use crate::bench::series::{Arm, Limits, Measured, Series, measure};
+use crate::bench::series::{Arm, Conditions, Limits, Measured, Series, measure};
 use crate::counted::{self, Asked};
 use crate::error::{Kind, failure};
 use crate::interrupt;
@@ -102,8 +102,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let series = Series {
         arms: &arms,
         warmups: args.warmup,
-        prepare: args.prepare.as_deref(),
-        ignores_failure: args.ignore_failure,
+        conditions: Conditions {
+            prepare: args.prepare.as_deref(),
+            ignores_failure: args.ignore_failure,
+            output: None,
+        },
         limits: limits(args),
         seed: args.here.seed,
     };

@@ -69,6 +69,13 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
         ],
     ),
     (
+        "threads",
+        [
+            "threads -- ./program -t {n}",
+            "threads --env OMP_NUM_THREADS={n} -- ./program",
+        ],
+    ),
+    (
         "daemon",
         [
             "daemon --rules rules.toml",

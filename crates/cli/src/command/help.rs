@@ -40,6 +40,7 @@ pages![
     "compare-a-policy",
     "scheduler-authors",
     "steering",
+    "threads",
     "counters",
     "scores",
     "machines",

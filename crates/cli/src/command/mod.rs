@@ -29,6 +29,7 @@ pub mod signature;
 pub mod sim;
 pub mod stat;
 pub mod sweep;
+pub mod threads;
 pub mod top;
 pub mod trace;
 pub mod trial;
@@ -105,6 +106,8 @@ enum Command {
     /// exit; output is thrown away. Where this machine counts instructions, each arm has one run more that is counted and not timed. Options
     /// are those of hyperfine where it has them; a command of a single word with blanks in it is run by `sh -c`.
     Bench(Box<bench::Args>),
+    /// Find how many threads a program should run with, and on which cores
+    Threads(Box<threads::Args>),
     /// Steer the processes of this host that match a rules file, until stopped
     Daemon(daemon::Args),
     /// Query or reconfigure a running `run`, `trial` or `daemon`
@@ -190,6 +193,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Run(args) => run::run(&args),
         Command::Trial(args) => trial::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Threads(args) => threads::run(&args),
         Command::Daemon(args) => daemon::run(&args),
         Command::Ctl(args) => done(ctl::run(&args)),
         Command::Restore(args) => done(restore::run(&args)),

@@ -25,6 +25,7 @@ use countersteer_sysfs::topology::DetectError;
 use countersteer_sysfs::unavailable::Unavailable;
 
 use crate::bench::error::BenchError;
+use crate::bench::threads::error::ThreadsError;
 use crate::steering::error::SteeringError;
 use crate::waits::WaitsError;
 
@@ -64,6 +65,7 @@ const TYPES: &[fn(Cause<'_>) -> Option<Kind>] = &[
     of::<Unavailable>,
     of::<SteeringError>,
     of::<BenchError>,
+    of::<ThreadsError>,
     of::<WaitsError>,
     of::<io::Error>,
 ];
@@ -314,6 +316,16 @@ impl HasKind for BenchError {
         Some(match self {
             Self::Failed { .. } | Self::Unprepared { .. } => Kind::BadInput,
             Self::Wait(_) => Kind::Io,
+        })
+    }
+}
+
+impl HasKind for ThreadsError {
+    fn kind(&self) -> Option<Kind> {
+        Some(match self {
+            Self::NoPlace { .. } | Self::NoAssignment { .. } => Kind::Usage,
+            Self::OtherAnswer { .. } => Kind::BadInput,
+            Self::Output(_) => Kind::Io,
         })
     }
 }

@@ -109,6 +109,8 @@ fn command_of(program: &WorkloadProgram) -> Result<&[String], String> {
     };
     let simulated = [
         ("threads", program.threads.is_some()),
+        ("barriers", program.barriers.is_some()),
+        ("chunk_mi", program.chunk_mi.is_some()),
         ("burst_mi", program.burst_mi.is_some()),
         ("scale", (program.scale - 1.0).abs() > f64::EPSILON),
     ];

@@ -64,6 +64,8 @@ pub fn program(name: &str, profile: &Arc<Profile>) -> PlannedProgram {
         nice: 0,
         start: Nanos::ZERO,
         bursts: None,
+        barriers: 1,
+        chunk: None,
         launch_on: None,
         scale: 1.0,
     }

@@ -87,7 +87,14 @@ impl<'a> Alone<'a> {
                 let alone = self.progress.alone_ips(program.model, core_type);
                 whole / part_s(border, timeline, core_type) / alone
             };
-            sum += self.parallel_s(program.model, whole, parts.threads, cpus, &faster);
+            // Threads that take chunks all work to the end, like those that share CPUs.
+            let used = &cpus[..parts.threads.min(cpus.len())];
+            let threads = if parts.takes_chunks {
+                parts.threads.max(used.len() + 1)
+            } else {
+                parts.threads
+            };
+            sum += self.parallel_s(program.model, whole, threads, used, &faster);
         }
         sum
     }

@@ -25,17 +25,29 @@ impl Simulation {
                     self.block(id);
                 }
                 Step::Wait => self.block(id),
-                Step::Parallel => {
-                    for sibling in self.programs[row].threads() {
-                        self.give_work(row, sibling);
-                        self.wake(sibling, Some(self.threads[id.index()].cpu));
-                    }
-                }
+                Step::Part => self.begin_part(row, id),
                 Step::Restart if self.runs_once => self.block(id),
                 Step::Restart => self.restart(row, id),
             }
         }
         self.finished_buffer = finished;
+    }
+
+    /// Starts the threads that have work in a part; `last` is the one whose work ended the part before.
+    fn begin_part(&mut self, row: usize, last: ThreadId) {
+        let waker = self.threads[last.index()].cpu;
+        for id in self.programs[row].threads() {
+            self.begin_or_block(row, id, waker);
+        }
+    }
+
+    fn begin_or_block(&mut self, row: usize, id: ThreadId, waker: CpuId) {
+        if self.programs[row].has_work(id) {
+            self.give_work(row, id);
+            self.wake(id, Some(waker));
+        } else {
+            self.block(id);
+        }
     }
 
     pub(super) fn fire_timers(&mut self) {
@@ -100,12 +112,7 @@ impl Simulation {
         self.linux.exec(last, now);
         for id in self.programs[row].threads() {
             self.event(id, ThreadEventKind::Exec);
-            self.give_work(row, id);
-            if self.programs[row].has_work(id) {
-                self.wake(id, Some(waker));
-            } else {
-                self.block(id);
-            }
+            self.begin_or_block(row, id, waker);
         }
     }
 

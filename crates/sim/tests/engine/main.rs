@@ -54,6 +54,8 @@ fn program(name: &str, profile: &Arc<Profile>, threads: u32, scale: f64) -> Plan
         nice: 0,
         start,
         bursts: None,
+        barriers: 1,
+        chunk: None,
         launch_on: None,
         scale,
     }

@@ -203,3 +203,52 @@ fn a_program_alone_has_the_whole_machine_with_all_its_threads_fast_cores_first()
     assert_near(found[2].0, found[0].0 / 3.0);
     assert!(found.iter().all(|(fast, slow)| fast == slow));
 }
+
+/// Seconds of a run on all CPUs of a machine with 8 fast and 8 slow cores, one thread each, and of one run alone.
+fn seconds_of(barriers: u32, chunk: Option<f64>, serial_share: f64) -> (f64, f64) {
+    let topology = machine("i9-12900k-8p8e");
+    let profile = Arc::new(synthetic::profile(
+        "p",
+        &[(synthetic::compute(), 1_000_000_000)],
+    ));
+    let plan = Plan {
+        programs: vec![PlannedProgram {
+            barriers,
+            chunk,
+            serial_share,
+            ..program("p", &profile, 16, 8.0)
+        }],
+    };
+    let score = score(&topology, &plan, "linux", config(false, 1));
+    (
+        score.programs[0].completion_s,
+        score.programs[0].alone_fast_s,
+    )
+}
+
+#[test]
+fn chunks_keep_all_cores_at_work_and_barriers_wait_for_the_slowest() {
+    let (dynamic_s, alone_s) = seconds_of(1, Some(1e6), 0.0);
+    assert!(
+        (dynamic_s / alone_s - 1.0).abs() < 0.02,
+        "{dynamic_s} for {alone_s}"
+    );
+    // Equal shares: fast cores idle at each barrier, and a pause is too short for threads to be moved to them.
+    let (static_s, _) = seconds_of(1000, None, 0.0);
+    assert!(static_s > 1.2 * dynamic_s, "{static_s} and {dynamic_s}");
+    let (both_s, _) = seconds_of(1000, Some(2e4), 0.0);
+    assert!(
+        both_s > dynamic_s && both_s < static_s,
+        "{both_s} and {dynamic_s}"
+    );
+}
+
+#[test]
+fn pieces_between_barriers_have_each_their_serial_part() {
+    let (whole_s, _) = seconds_of(1, Some(1e5), 0.1);
+    let (pieces_s, alone_s) = seconds_of(50, Some(1e5), 0.1);
+    assert!(
+        (pieces_s / whole_s - 1.0).abs() < 0.02 && (pieces_s / alone_s - 1.0).abs() < 0.1,
+        "{pieces_s}, {whole_s}, {alone_s}"
+    );
+}

@@ -1,0 +1,212 @@
+//! `steer threads`: number of threads of a program, and cores for them.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use countersteer_lab::threads::candidates::{Candidate, candidates};
+use countersteer_lab::threads::search::{self, Found, Limits, search};
+use countersteer_model::cpunumbers::CpuNumbers;
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::topology::Topology;
+use countersteer_model::units::Nanos;
+use countersteer_report::table::prose;
+
+use super::{print, print_json};
+use crate::args::HereArgs;
+use crate::bench::disturbance::{Disturbance, Observer};
+use crate::bench::places::places;
+use crate::bench::runner::Runner;
+use crate::bench::series::{Arm, Conditions, Measured};
+use crate::bench::threads::finals::{End, compare, finalists};
+use crate::bench::threads::form::Form;
+use crate::bench::threads::live::{Answers, Live, arm};
+use crate::bench::threads::result::Findings;
+use crate::interrupt;
+use crate::library;
+use crate::steering::here::Here;
+use crate::values::{percent, time};
+
+/// Find how many threads a program should run with, and on which cores
+///
+/// `{n}` in the command, or in an assignment of --env, stands for the number of threads. Candidates are sets of cores, with a thread for
+/// each CPU: fast cores with and without their SMT siblings, with slow ones, one or more last-level caches. A model predicts their times
+/// from the runs so far and chooses the next one. What was best is then compared with the default, all CPUs, in pairs of runs.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// CPUs to choose from: `all`, a core type or cache by name, or a list as 0-3,8; may be repeated
+    #[arg(long, value_name = "CPUS", default_value = "all")]
+    on: Vec<String>,
+    /// Set a variable for the program; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    env: Vec<String>,
+    /// Most runs of the search
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=1000))]
+    trials: u64,
+    /// Runs of the default that are not measured
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1000))]
+    warmup: u64,
+    /// Shell command before each run, which is not timed
+    #[arg(short, long, value_name = "COMMAND")]
+    prepare: Option<String>,
+    /// Rounds of the comparison with the default; without it ten, or until it is certain
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    repeat: Option<u64>,
+    /// Begin no round after so long
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "60s", conflicts_with = "repeat")]
+    duration: Nanos,
+    /// Differences of speed up to this, either way, are as good as none
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1")]
+    margin: f64,
+    /// Stop if the program does not write the same in every run of the search
+    #[arg(long, conflicts_with = "show_output")]
+    check_output: bool,
+    /// Show what the program writes
+    #[arg(long)]
+    show_output: bool,
+    /// List the candidates and the model's expectation, and run nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    here: HereArgs,
+    /// The program and its arguments, with {n}
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let form = Form::new(&args.command, &args.env)?;
+    if let (true, Some(name)) = (args.dry_run, &args.here.machine) {
+        let machine = library::loaded(name)?;
+        let numbers = CpuNumbers::new(machine.machine.os_cpu_numbers());
+        let all = candidates(&machine.topology, &machine.topology.groups[0].cpus);
+        return expect(args, &form, &all, &machine.topology, &numbers);
+    }
+    let here = args.here.look()?;
+    let places = places(&args.on, &here)?.into_iter();
+    let allowed: CpuSet = places
+        .flat_map(|p| p.cpus.iter().collect::<Vec<_>>())
+        .collect();
+    let allowed = here.numbers.own_set(&allowed);
+    let all = candidates(&here.topology, &allowed);
+    if args.dry_run {
+        return expect(args, &form, &all, &here.topology, &here.numbers);
+    }
+    measured(args, &form, &all, &here)
+}
+
+/// Runner of a dry run.
+struct Nothing;
+
+impl search::Runner for Nothing {
+    fn seconds(&mut self, _: &Candidate) -> anyhow::Result<Option<f64>> {
+        Ok(None)
+    }
+}
+
+fn limits(args: &Args) -> Limits {
+    Limits {
+        trials: args.trials as usize,
+        seed: args.here.seed,
+        ..Limits::default()
+    }
+}
+
+fn expect(
+    args: &Args,
+    form: &Form,
+    all: &[Candidate],
+    topology: &Topology,
+    numbers: &CpuNumbers,
+) -> anyhow::Result<ExitCode> {
+    let found = search(all, topology, &mut Nothing, limits(args))?;
+    tell(args, &Findings::of(form, all, numbers, &found))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measured(args: &Args, form: &Form, all: &[Candidate], here: &Here) -> anyhow::Result<ExitCode> {
+    let mut runner = Runner::new(args.show_output)?;
+    let mut live = Live {
+        form,
+        here,
+        prepare: args.prepare.as_deref(),
+        runner: &mut runner,
+        observer: Observer::new(Path::new("/")),
+        disturbance: Disturbance::default(),
+        answers: args.check_output.then(Answers::new).transpose()?,
+        runs: 0,
+        signal: None,
+    };
+    let found = searched(args, all, here, &mut live)?;
+    let mut signal = live.signal;
+    let disturbed = live.disturbance.words();
+    if let Some(signal) = signal.filter(|_| found.trials.is_empty()) {
+        return Ok(interrupt::said(signal, false));
+    }
+    let mut findings = Findings::of(form, all, &here.numbers, &found);
+    let finalists = finalists(&found);
+    if signal.is_none() && !finalists.is_empty() {
+        let rows = std::iter::once(0).chain(finalists);
+        let arms: Vec<Arm> = rows.map(|row| arm(form, &all[row], here)).collect();
+        let mut runs = vec![Measured::default(); arms.len()];
+        let conditions = Conditions {
+            prepare: args.prepare.as_deref(),
+            ..Conditions::default()
+        };
+        let end = End {
+            rounds: args.repeat,
+            most: Duration::from_nanos(args.duration.0),
+            margin: args.margin,
+            seed: args.here.seed,
+        };
+        let mut observer = Observer::new(Path::new("/"));
+        signal = compare(
+            &arms,
+            conditions,
+            end,
+            &mut runner,
+            &mut observer,
+            &mut runs,
+        )?;
+        findings.judge(form, &arms, &runs, args.margin);
+    }
+    findings.warnings.extend(disturbed);
+    tell(args, &findings)?;
+    Ok(signal.map_or(ExitCode::SUCCESS, |s| interrupt::said(s, true)))
+}
+
+/// Warms up, then searches.
+fn searched(
+    args: &Args,
+    all: &[Candidate],
+    here: &Here,
+    live: &mut Live<'_>,
+) -> anyhow::Result<Found> {
+    for _ in 0..args.warmup {
+        if search::Runner::seconds(live, &all[0])?.is_none() {
+            return Ok(Found::default());
+        }
+    }
+    live.disturbance = Disturbance::default();
+    search(all, &here.topology, live, limits(args))
+}
+
+fn tell(args: &Args, findings: &Findings) -> anyhow::Result<()> {
+    if args.json {
+        return print_json(findings);
+    }
+    let mut text = findings.table();
+    for sentence in findings.sentences() {
+        text += &prose(&format!("{sentence}\n"));
+    }
+    print(&text)?;
+    for warning in &findings.warnings {
+        eprint!("{}", prose(&format!("steer: {warning}\n")));
+    }
+    Ok(())
+}
