@@ -56,7 +56,7 @@ pub struct Args {
     /// Begin no round after so long
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "60s", conflicts_with = "repeat")]
     duration: Nanos,
-    /// Differences of speed up to this, either way, are as good as none
+    /// Equivalence margin: differences in speed up to this count as no difference
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1")]
     margin: f64,
     /// Stop if the program does not write the same in every run of the search

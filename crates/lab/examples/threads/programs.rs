@@ -25,9 +25,9 @@ pub struct Structured {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// Equal shares; all threads wait at each of so many barriers.
+    /// Equal shares, and this number of barriers.
     Barriers(u32),
-    /// Chunks of so many million instructions, with so many barriers.
+    /// Chunks of this size in millions of instructions, and a number of barriers.
     Chunks(f64, u32),
     /// A serial stage beside workers that take chunks.
     Pipeline(f64),

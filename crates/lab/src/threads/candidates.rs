@@ -1,7 +1,8 @@
 //! Candidates: sets of CPUs with one thread on each.
 //!
-//! Input: a topology, the CPUs that may be used. Output: prefixes of a few orders in which CPUs are filled: cores before their SMT
-//! siblings or after them, fast types before slow ones, one last-level cache after the other or in turn, each core type by itself.
+//! Input: a topology, the CPUs that may be used. Output: prefixes of orders in which CPUs are filled. Cores come before all SMT
+//! siblings, or fast cores with theirs before slow ones. Last-level caches come one after the other, or in turn. Each core type
+//! comes by itself, too.
 
 use std::collections::BTreeSet;
 

@@ -3,10 +3,12 @@
 //! Input: a candidate, parameters of a program. Output: time, relative to one thread on a core of the fastest type.
 //!
 //! The form is Amdahl's law with the terms of the Universal Scalability Law (Gunther, "Guerrilla Capacity Planning", 2007, chapter
-//! 4): a serial part, and a cost that grows with the number of threads. In place of the number of threads stands the capacity of
-//! their cores: a speed for each core type, a yield of SMT siblings, a loss by misses where working sets exceed a last-level cache,
-//! a limit by memory. With static chunking the slowest core sets the time of a barrier; with dynamic chunking capacities add up. A pipeline's
-//! serial stage runs beside the others, on a CPU that it may share, so that the slower one sets the time.
+//! 4): a serial part, and a cost that grows with the number of threads. The capacity of cores replaces the number of threads. It
+//! has a speed for each core type, and a yield of SMT siblings. Working sets that exceed a last-level cache cost misses. Memory
+//! limits what misses.
+//!
+//! With static chunking the slowest core sets the time of a barrier. With dynamic chunking capacities add up. A pipeline's serial
+//! stage runs beside the others, on a CPU that it may share, and the slower one sets the time.
 //!
 //! Parameters are coordinates between 0 and 1, whose uniform distribution is the prior.
 

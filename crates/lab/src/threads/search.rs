@@ -2,7 +2,7 @@
 //!
 //! Input: candidates, a runner, limits. Output: trials with predicted and measured times, and predictions for all candidates.
 //!
-//! Programs that explain the times so far are drawn from the model's prior and moved by Metropolis steps, so that their spread is
+//! Programs are drawn from the model's prior. Metropolis steps move them to where they explain the times so far. Their spread is
 //! what the trials leave open. The next trial is the candidate with the greatest expected improvement over the best time so far
 //! (Jones, Schonlau and Welch 1998). The search ends when no candidate promises more than [`Limits::worthwhile`].
 
