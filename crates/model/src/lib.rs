@@ -14,6 +14,7 @@ pub mod engine;
 pub mod events;
 pub mod evidence;
 pub mod hint;
+pub mod latency;
 pub mod machine;
 pub mod metric;
 pub mod models;

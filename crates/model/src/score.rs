@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::latency::Histogram;
+
 /// Accuracy of a program's metrics if only samples of its run were simulated in detail, as half-widths of 95 % intervals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sampled {
@@ -44,6 +46,30 @@ pub struct ProgramOutcome {
     /// Accuracy of the program's metrics if only samples of its run were simulated in detail; otherwise `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampled: Option<Sampled>,
+    /// Run-queue latency of the program's threads; `None` if it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_queue_latency: Option<RunQueueLatency>,
+}
+
+/// Percentiles of run-queue latency, of all times that a thread got a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunQueueLatency {
+    /// Median in milliseconds.
+    pub p50_ms: f64,
+    /// 99th percentile in milliseconds.
+    pub p99_ms: f64,
+}
+
+impl RunQueueLatency {
+    /// Returns the percentiles of a histogram; `None` if it is empty.
+    #[must_use]
+    pub fn of(waits: &Histogram) -> Option<Self> {
+        let ms = |share| Some(waits.quantile_ns(share)? as f64 * 1e-6);
+        Some(Self {
+            p50_ms: ms(0.5)?,
+            p99_ms: ms(0.99)?,
+        })
+    }
 }
 
 /// Measured outcome of a workload, before scoring.
@@ -85,6 +111,9 @@ pub struct ProgramScore {
     /// Accuracy of the program's metrics if only samples of its run were simulated in detail; otherwise `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampled: Option<Sampled>,
+    /// Run-queue latency of the program's threads; `None` if it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_queue_latency: Option<RunQueueLatency>,
 }
 
 /// Scores of a workload and of its programs.
@@ -238,6 +267,7 @@ fn score(p: &ProgramOutcome, elapsed_s: f64) -> ProgramScore {
         },
         runs,
         sampled: p.sampled,
+        run_queue_latency: p.run_queue_latency,
     }
 }
 
@@ -257,6 +287,7 @@ mod tests {
             run_instructions: 0.0,
             cycles: 5e8,
             sampled: None,
+            run_queue_latency: None,
         }
     }
 

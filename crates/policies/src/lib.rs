@@ -17,6 +17,7 @@ mod clusters;
 mod contention;
 mod ef;
 mod eqp;
+mod foreground;
 mod greedy_energy;
 mod hass;
 mod hsf;
@@ -40,6 +41,7 @@ pub mod ways;
 
 use countersteer_model::policy::PolicyDef;
 
+pub use foreground::KEY as FOREGROUND;
 pub use registry::{add, all, by_name, head, names, params, parse, replace, with_param};
 
 /// Declares the table of policies, and the table of the files whose heads describe them.

@@ -6,6 +6,7 @@ use countersteer_model::metric::resolve;
 use countersteer_model::policy::{Params, Policy, PolicyDef, PolicyError};
 use countersteer_model::topology::Topology;
 
+use crate::foreground::{self, Foreground};
 use crate::{FILES, POLICIES};
 
 /// Policies that other packages added.
@@ -72,7 +73,8 @@ pub fn head(name: &str) -> Option<String> {
 /// # Errors
 /// Fails for unknown names, keys and values (the error lists the valid ones), and for metrics that do not exist.
 pub fn parse(spec: &str, topology: &Arc<Topology>) -> Result<Box<dyn Policy>, PolicyError> {
-    let (def, params) = params(spec)?;
+    let (inner, first) = foreground::split(spec);
+    let (def, params) = params(&inner)?;
     let policy = (def.make)(&params, topology)?;
     let mut read = policy.needs().metrics.iter();
     match read.find(|metric| resolve(metric).is_none()) {
@@ -80,7 +82,10 @@ pub fn parse(spec: &str, topology: &Arc<Topology>) -> Result<Box<dyn Policy>, Po
             policy: def.name.to_owned(),
             metric,
         }),
-        None => Ok(policy),
+        None => Ok(match first {
+            Some(program) => Box::new(Foreground::new(policy, program)),
+            None => policy,
+        }),
     }
 }
 
@@ -89,7 +94,8 @@ pub fn parse(spec: &str, topology: &Arc<Topology>) -> Result<Box<dyn Policy>, Po
 /// # Errors
 /// Fails for unknown names and keys; the error lists the valid ones.
 pub fn params(spec: &str) -> Result<(&'static PolicyDef, Params), PolicyError> {
-    let (name, text) = spec.split_once(':').unwrap_or((spec, ""));
+    let (spec, _) = foreground::split(spec);
+    let (name, text) = spec.split_once(':').unwrap_or((&spec, ""));
     let def = by_name(name.trim()).ok_or_else(|| PolicyError::Unknown {
         name: name.into(),
         known: names().join(", "),

@@ -199,6 +199,9 @@ Made by `make manual` (`steer policy manual`); do not edit. Each section is the 
 own: [writing-policies.md](writing-policies.md). How they compare: [benchmarks.md](benchmarks.md),
 [reproduction.md](reproduction.md).
 
+Every policy also takes `foreground=PROGRAM`, the program to which the others give way
+([steering.md](steering.md#foreground-first)).
+
 | policy | what | source |
 |---|---|---|
 ";

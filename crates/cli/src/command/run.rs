@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use countersteer_live::affinity::may_renice;
+use countersteer_policies::FOREGROUND;
 use countersteer_report::{number, table};
 
 use super::print_json;
 use crate::args::{DecisionArgs, HereArgs, PlacingArgs, Whom};
-use crate::error;
+use crate::error::{self, Kind, failure};
 use crate::output::{RecordOut, check_writable};
 use crate::steering::job::{self, Job};
 use crate::steering::summary::{ProgramTally, Summary};
@@ -22,6 +24,9 @@ pub struct Args {
     /// Policy: name or name:key=value,...
     #[arg(short = 'P', long, value_name = "POLICY", default_value = "linux")]
     policy: String,
+    /// Program of the workload that comes first: it is left to Linux, and the others give way to it (lower weight)
+    #[arg(long, value_name = "PROGRAM")]
+    foreground: Option<String>,
     #[command(flatten)]
     placing: PlacingArgs,
     #[command(flatten)]
@@ -46,6 +51,28 @@ pub struct Args {
     json: bool,
 }
 
+/// Returns a policy's specification with the program that comes first.
+///
+/// # Errors
+/// Fails if a specification cannot hold the program's name.
+pub(super) fn with_foreground(spec: &str, program: Option<&str>) -> anyhow::Result<String> {
+    let Some(program) = program else {
+        return Ok(spec.to_owned());
+    };
+    if program.is_empty() || program.contains([',', '=']) {
+        let why =
+            format!("`{program}` is no name for --foreground: it is empty, or has `,` or `=`");
+        return Err(failure(Kind::Usage, why));
+    }
+    if !may_renice() {
+        eprintln!(
+            "steer: this user may not undo a higher nice value (RLIMIT_NICE), so other programs keep their weight; {program} is \
+             still left unconfined"
+        );
+    }
+    Ok(countersteer_policies::with_param(spec, FOREGROUND, program))
+}
+
 /// Runs `steer run`; returns the exit code of the started program.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let record = args.record.place()?;
@@ -54,10 +81,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     job::restore()?;
     let here = args.here.look()?;
-    let policy = here.policy(&args.policy)?;
+    let spec = with_foreground(&args.policy, args.foreground.as_deref())?;
+    let policy = here.policy(&spec)?;
     let programs = args.whom.programs(&here.topology)?;
     let job = Job {
-        spec: &args.policy,
+        spec: &spec,
         engine: args.placing.engine,
         steal_above: args.placing.steal_above,
         period: args.decisions.interval,

@@ -162,6 +162,7 @@ impl Tally {
             run_instructions: 0.0,
             cycles: p.cycles,
             sampled: None,
+            run_queue_latency: None,
         });
         let outcome = Outcome {
             programs: programs.collect(),

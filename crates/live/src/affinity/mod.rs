@@ -40,7 +40,7 @@ use crate::placer::{Counters, EngineError, Placer, Root, core_types};
 use crate::undo::Journal;
 
 use leave::Ignored;
-use place::may_renice;
+pub use place::may_renice;
 use scan::Scan;
 use task_table::TaskTable;
 

@@ -132,7 +132,8 @@ impl AffinityEngine {
 }
 
 /// True if a nice value that was raised can be lowered again.
-pub(super) fn may_renice() -> bool {
+#[must_use]
+pub fn may_renice() -> bool {
     use nix::sys::resource::{Resource, getrlimit};
     nix::unistd::geteuid().is_root()
         || getrlimit(Resource::RLIMIT_NICE).is_ok_and(|(soft, _)| soft >= 40)

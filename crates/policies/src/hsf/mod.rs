@@ -117,8 +117,8 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
         ParamDef {
             key: "young_ms",
             default: "auto",
-            prose: "a thread is left to Linux as long as it is expected to need less CPU time than this, in ms: as much as it has had, \
-                    or what earlier threads of its program had in the mean; auto: 1000 with sf=model, and 0 (none is left) with others",
+            prose: "expected CPU time in ms below which a thread is left to Linux. Expected is what the thread has had, or the mean of \
+                    its program's earlier threads. auto: 1000 with sf=model, 0 with others; 0: no thread is left to Linux",
         },
         ParamDef {
             key: "clamp",

@@ -57,8 +57,8 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
         ParamDef {
             key: "young_ms",
             default: "1000",
-            prose: "a thread is left to Linux as long as it is expected to need less CPU time than this, in ms: as much as it has had, \
-                    or what earlier threads of its program had in the mean; 0: none is",
+            prose: "expected CPU time in ms below which a thread is left to Linux. Expected is what the thread has had, or the mean of \
+                    its program's earlier threads. 0: no thread is left to Linux",
         },
         ParamDef {
             key: "explore",

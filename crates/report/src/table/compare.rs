@@ -232,6 +232,7 @@ mod tests {
             ipc: 1.0,
             runs: 3,
             sampled: None,
+            run_queue_latency: None,
         };
         let SfSpread { low, high, .. } = SfSpread::KNOWN;
         assert_eq!(sf_interval(&alone(4.0)), Some((2.0 * low, 2.0 * high)));

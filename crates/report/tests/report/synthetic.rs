@@ -247,6 +247,7 @@ impl Room {
                 run_instructions: t.kind.4 * 1e9,
                 cycles: t.cycles,
                 sampled: None,
+                run_queue_latency: None,
             });
         let elapsed_s = self.now as f64 * 1e-9;
         let power =

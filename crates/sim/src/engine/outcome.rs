@@ -1,6 +1,6 @@
 //! Results at the end of a simulation: completed runs, run times alone, use of cores and caches.
 
-use countersteer_model::score::{Outcome, ProgramOutcome};
+use countersteer_model::score::{Outcome, ProgramOutcome, RunQueueLatency};
 
 use super::Simulation;
 use super::alone::Alone;
@@ -84,6 +84,7 @@ impl Simulation {
             run_instructions: program.instructions(),
             cycles,
             sampled,
+            run_queue_latency: (self.linux.waits(row as u32)).and_then(RunQueueLatency::of),
         }
     }
 

@@ -49,6 +49,8 @@ pub(super) struct Thread {
     pub waiting_since: u64,
     /// Total time for which the thread was runnable but not running (run-queue latency).
     pub waited: u64,
+    /// Index of the histogram of the process's run-queue latencies; `NONE` if they are not counted.
+    pub waits: u32,
     pub migrations: u64,
     pub avg: Avg,
     /// Estimate of the thread's utilisation during an activation (`util_est`).
@@ -90,6 +92,7 @@ impl Default for Thread {
             ran_at_pick: 0,
             waiting_since: 0,
             waited: 0,
+            waits: NONE,
             migrations: 0,
             avg: Avg::default(),
             util_est: 0.0,

@@ -44,6 +44,7 @@ mod wakeup;
 mod weights;
 
 use countersteer_model::cpuset::CpuSet;
+use countersteer_model::latency::Histogram;
 use countersteer_model::machine::LinuxKind;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
@@ -107,6 +108,8 @@ pub struct Linux {
     node_of: Vec<u32>,
     /// True if cores of higher priority are filled first (SMT hybrids).
     packing: bool,
+    /// Histograms of the run-queue latencies of each process, indexed by process.
+    waits: Vec<Histogram>,
     switches: Vec<Switch>,
     switch_count: u64,
     /// CPU that received the last thread moved away from a forbidden CPU. The next such thread goes to the next allowed CPU.
@@ -160,6 +163,7 @@ impl Linux {
             llcs,
             node_of: (0..n).map(|cpu| node_of(&domains, cpu)).collect(),
             packing: topology.linux == LinuxKind::SmtHybrid,
+            waits: Vec::new(),
             switches: Vec::new(),
             switch_count: 0,
             last_forced: rng.random_range(0..n.max(1)),
@@ -217,6 +221,11 @@ impl Linux {
             flips_decayed_at: now,
             ..Thread::default()
         };
+        if let Some(process) = process {
+            let number = self.waits.len().max(process as usize + 1);
+            self.waits.resize_with(number, Histogram::default);
+            self.threads[thread.index()].waits = process;
+        }
         self.join_process(t, process.unwrap_or(NONE), now);
         self.assign_mask(t, allowed);
         let parent = match parent {

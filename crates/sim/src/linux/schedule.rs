@@ -389,7 +389,11 @@ impl Linux {
         self.rqs[cpu].curr = t;
         let thread = &mut self.threads[t as usize];
         thread.state = State::Running;
-        thread.waited += now.saturating_sub(thread.waiting_since);
+        let waited = now.saturating_sub(thread.waiting_since);
+        thread.waited += waited;
+        if let Some(waits) = self.waits.get_mut(thread.waits as usize) {
+            waits.record(waited, 1);
+        }
         thread.exec_start = now;
         thread.ran_at_pick = thread.ran;
         // `set_next_task_fair` (kernel/sched/fair.c) keeps `cfs_tasks` in MRU order.

@@ -1,5 +1,6 @@
 //! State of the scheduler that callers may read between two calls that change it.
 
+use countersteer_model::latency::Histogram;
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
 
 use super::Linux;
@@ -55,6 +56,12 @@ impl Linux {
             0
         };
         Nanos(t.waited + waiting)
+    }
+
+    /// Run-queue latencies of a process's threads, one per time that a thread got a CPU; `None` for an unknown process.
+    #[must_use]
+    pub fn waits(&self, process: u32) -> Option<&Histogram> {
+        self.waits.get(process as usize)
     }
 
     /// Total running time of a thread, up to the last call that carried a time.

@@ -5,10 +5,9 @@
 //! which needs no privilege and gives totals and means. BPF programs (crate `bpf`) measure each wait, which also gives
 //! percentiles.
 
-mod histogram;
 mod schedstat;
 
-pub use histogram::Histogram;
+pub use countersteer_model::latency::Histogram;
 pub use schedstat::Schedstat;
 
 pub use crate::procfs::Sums;

@@ -1,4 +1,4 @@
-//! Histogram of times with buckets of constant relative width, as `bpf/src/bpf/latency.h` declares it.
+//! Histogram of latencies with buckets of constant relative width, as `bpf/src/bpf/latency.h` declares it.
 
 /// Times by bucket; times within a bucket differ by at most an eighth.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,7 @@ impl Histogram {
     pub const GRAIN_BITS: u32 = 7;
     /// Binary logarithm of the number of buckets per octave.
     pub const SUB_BITS: u32 = 3;
+    /// Number of buckets; the last one also has all longer times.
     pub const BUCKETS: usize = 208;
 
     /// Creates a histogram from the counts of the buckets.
@@ -29,6 +30,7 @@ impl Histogram {
         Self { buckets: all }
     }
 
+    /// Adds the counts of another histogram.
     pub fn add(&mut self, other: &Self) {
         self.buckets
             .iter_mut()
@@ -50,6 +52,7 @@ impl Histogram {
         self.buckets[bucket.min(Self::BUCKETS - 1)] += times;
     }
 
+    /// Returns the number of recorded times.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
