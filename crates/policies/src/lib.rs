@@ -10,6 +10,8 @@ mod aarr;
 mod abstain;
 mod acfs;
 mod adwrr;
+mod auto;
+
 mod best_static;
 mod capacity;
 mod capacity_mpi;
@@ -78,4 +80,5 @@ policies! {
     contention::DEF: "contention/mod.rs",
     joint::DEF: "joint/mod.rs",
     clusters::DEF: "clusters/mod.rs",
+    auto::DEF: "auto/mod.rs",
 }

@@ -170,6 +170,7 @@ const REACH: &[Reach] = &[
         row("contention", Apart::LastLevelCaches, false),
     ),
     row("joint", Apart::Nothing, false),
+    row("auto", Apart::Nothing, false),
     on(&[Ground::CoresAlike], row("clusters", Apart::Ways, false)),
 ];
 
@@ -236,6 +237,9 @@ pub fn idle_on(spec: &str, topology: &Topology) -> Option<&'static str> {
 /// Baselines of papers, which users would not run to improve performance.
 const BASELINES: [&str; 4] = ["default", "static", "ideal-rr", "rr"];
 
+/// Policy that chooses among the others.
+const CHOOSES: &str = "auto";
+
 /// Policies that a comparison on a machine includes by default, and those that it leaves out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shelf {
@@ -253,6 +257,8 @@ pub fn shelf(topology: &Topology) -> Shelf {
     for name in crate::names() {
         let why = if BASELINES.contains(&name) {
             Some("baselines of papers")
+        } else if name == CHOOSES {
+            Some("chooses among the others: name it to compare it")
         } else if reach(name).is_some_and(|r| r.apart == Apart::Ways) {
             Some("divides ways of a cache, which few processors can: name it to compare it")
         } else {

@@ -219,6 +219,7 @@ conformance! {
     hass_conforms = "hass",
     ipc_driven_conforms = "ipc-driven",
     joint_conforms = "joint",
+    auto_conforms = "auto",
     clusters_conforms = "clusters",
     rr_conforms = "rr",
     aarr_conforms = "aarr",

@@ -3,6 +3,7 @@
 //! Each module prints one Markdown section; without names all run. A number is passed to benchmarks that take one. Times are CPU
 //! times of this process.
 
+mod auto;
 mod brute_force;
 mod closed_forms;
 mod contention;
@@ -25,7 +26,7 @@ use std::error::Error;
 type Bench = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 
 /// Every benchmark.
-const BENCHES: [Bench; 15] = [
+const BENCHES: [Bench; 16] = [
     ("closed-forms", closed_forms::run),
     ("mixes", mixes::run),
     ("cmpschedsim-mix", contention::the_mix),
@@ -33,6 +34,7 @@ const BENCHES: [Bench; 15] = [
     ("joint", joint::run),
     ("forecast", forecast::run),
     ("brute-force", brute_force::run),
+    ("auto", auto::run),
     ("objectives", objectives::run),
     ("short", short::run),
     ("signatures", signatures::run),

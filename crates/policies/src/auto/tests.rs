@@ -1,0 +1,268 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use countersteer_model::driver::{DriverConfig, Recorder, drive};
+use countersteer_model::engine::{Applied, Observation, ThreadInfo};
+use countersteer_model::machine::Machine;
+use countersteer_model::metric::MetricBank;
+use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::policy::{
+    MakePolicy, Needs, Params, Policy, PolicyDef, PolicyError, PolicyRng, View, policy_rng,
+};
+use countersteer_model::sample::{Event, Sample, Samples};
+use countersteer_model::topology::{GroupBy, Topology};
+use countersteer_model::units::{CoreTypeId, CpuId, GroupId, Nanos, ProgramId, ThreadId};
+
+use super::ground::Ground;
+use super::policy::{Auto, DEF};
+
+#[allow(dead_code, reason = "other tests look at more of it")]
+#[path = "../../tests/toy/mod.rs"]
+mod toy;
+
+use toy::{Life, Toy};
+
+const PERIOD: Nanos = Nanos::from_millis(100);
+const TWO_TYPES: &str = include_str!("../../tests/toy/two-big-two-small.toml");
+
+/// Policy that confines all threads to the core type of one row, and insists that its clock moves by periods.
+struct Confine {
+    needs: Needs,
+    row: usize,
+    last: Option<Nanos>,
+}
+
+impl Policy for Confine {
+    fn needs(&self) -> &Needs {
+        &self.needs
+    }
+
+    fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
+        if let Some(last) = self.last.replace(view.now) {
+            assert_eq!(view.now.since(last), PERIOD, "a block under Linux shows");
+        }
+        let group = view.topology.groups_by(GroupBy::CoreType)[self.row].id;
+        let confine = |t: &ThreadInfo| {
+            ThreadPlacement::new(t.id, Target::Group(group), Reason::rule("confined"))
+        };
+        Placement {
+            threads: view.threads.iter().map(confine).collect(),
+            ..Placement::default()
+        }
+    }
+}
+
+type Made = Result<Box<dyn Policy>, PolicyError>;
+
+fn made(row: usize) -> Made {
+    Ok(Box::new(Confine {
+        needs: Needs::metrics(&["ips"]),
+        row,
+        last: None,
+    }))
+}
+
+const fn confining(name: &'static str, make: MakePolicy) -> PolicyDef {
+    PolicyDef {
+        name,
+        summary: "",
+        source: "",
+        params: &[],
+        make,
+    }
+}
+
+static BIG: PolicyDef = confining("big", |_, _| made(0));
+static SMALL: PolicyDef = confining("small", |_, _| made(1));
+static GROUND: Ground = Ground {
+    candidates: &[&SMALL, &BIG],
+    why: "this is a test",
+};
+
+/// Reasons by time, and the targets of a thread.
+#[derive(Default)]
+struct Log {
+    rules: Vec<(Nanos, String)>,
+    target: Option<Target>,
+}
+
+impl Recorder for Log {
+    fn observation(&mut self, _: &Topology, _: &Observation, _: &MetricBank) {}
+
+    fn decision(&mut self, _: &Topology, at: Nanos, placement: &Placement, _: Applied) {
+        for placed in placement.threads.iter().filter(|t| t.thread == ThreadId(0)) {
+            self.rules.push((at, placed.reason.rule.to_string()));
+            self.target = Some(placed.target.clone());
+        }
+    }
+}
+
+impl Log {
+    /// Time of the first reason with these words.
+    fn first(&self, words: &str) -> Option<Nanos> {
+        let found = self.rules.iter().find(|(_, rule)| rule.contains(words));
+        found.map(|(at, _)| *at)
+    }
+}
+
+fn topology(text: &str) -> Arc<Topology> {
+    Arc::new(Topology::new(&Machine::parse("m", text).unwrap()))
+}
+
+/// Runs a ground with a thread that Linux has on this CPU.
+fn run(ground: &'static Ground, cpu: u32, seconds: u64) -> Log {
+    let topology = topology(TWO_TYPES);
+    let life = Life {
+        threads: 1,
+        changes: false,
+    };
+    let mut engine = Toy::new(&topology, life, 1);
+    engine.threads[0].info.cpu = CpuId(cpu);
+    let params = Params::parse(&DEF, "").unwrap();
+    let mut auto = Auto::new(&params, &topology, ground).unwrap();
+    let mut log = Log::default();
+    let config = DriverConfig {
+        period: PERIOD,
+        until: Nanos::from_millis(seconds * 1000),
+    };
+    drive(
+        &mut engine,
+        &mut auto,
+        &mut [&mut log],
+        config,
+        &mut policy_rng(1),
+    )
+    .unwrap();
+    log
+}
+
+#[test]
+fn a_policy_that_slows_threads_down_is_dropped_with_the_figure_and_the_next_one_is_tried() {
+    let log = run(&GROUND, 0, 30);
+    let dropped = log.first("under `small` threads were").unwrap();
+    assert!(dropped < Nanos::from_millis(15_000), "{dropped}");
+    let next = log.first("`big`, since this is a test: confined").unwrap();
+    assert!(next > dropped);
+    assert_eq!(log.first("faster than under Linux"), None);
+}
+
+#[test]
+fn threads_are_left_to_linux_once_every_policy_was_dropped() {
+    static HARM: Ground = Ground {
+        candidates: &[&SMALL],
+        why: "this is a test",
+    };
+    let log = run(&HARM, 0, 30);
+    assert!(log.rules.last().unwrap().1.contains("left to Linux"));
+    assert_eq!(log.target, Some(Target::Anywhere));
+    // After a minute it is tried again.
+    let log = run(&HARM, 0, 75);
+    assert!(log.rules.last().unwrap().1.contains("`small`"));
+}
+
+#[test]
+fn a_policy_that_helps_is_adopted_and_blocks_under_linux_become_rare() {
+    static HELP: Ground = Ground {
+        candidates: &[&BIG, &SMALL],
+        why: "this is a test",
+    };
+    let log = run(&HELP, 2, 300);
+    let adopted = log.first("`big`: threads are faster than under Linux");
+    assert!(adopted.is_some());
+    let blocks = |from: u64, until: u64| {
+        let inside = log.rules.iter().filter(|(at, rule)| {
+            rule.contains("to compare")
+                && at.0 / 1_000_000_000 >= from
+                && at.0 / 1_000_000_000 < until
+        });
+        inside
+            .map(|(at, _)| at.0 / 1_000_000_000)
+            .collect::<BTreeSet<_>>()
+            .len()
+    };
+    assert!(blocks(0, 60) >= 3, "{}", blocks(0, 60));
+    assert!((1..=2).contains(&blocks(200, 300)), "{}", blocks(200, 300));
+    assert_eq!(log.first("left to Linux"), None);
+}
+
+#[test]
+fn the_ground_follows_from_core_types_caches_and_smt() {
+    let shipped = |name: &str| {
+        let path = format!("{}/../../machines/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+        topology(&std::fs::read_to_string(path).unwrap())
+    };
+    let first = |topology: &Topology| Ground::of(topology).candidates.first().map(|def| def.name);
+    for (machine, policy) in [
+        ("core2-quad", "joint"),
+        ("juno-2-4", "joint"),
+        ("i9-12900k-8p8e", "joint"),
+        ("i9-12900k", "hsf"),
+        ("server-12llc", "joint"),
+    ] {
+        assert_eq!(first(&shipped(machine)), Some(policy), "{machine}");
+    }
+}
+
+#[test]
+fn alike_cores_behind_one_cache_are_left_to_linux_with_the_reason() {
+    let small = TWO_TYPES.find("[[core_type]]\nname = \"small\"").unwrap();
+    let cores = TWO_TYPES.find("[[cores]]").unwrap();
+    let alike = format!("{}{}", &TWO_TYPES[..small], &TWO_TYPES[cores..]);
+    let topology = topology(&alike.replace("type = \"small\"", "type = \"big\""));
+    assert_eq!(topology.groups_by(GroupBy::CoreType).len(), 1);
+    let placed = decide_about_one(&topology, 1e9);
+    assert_eq!(placed.target, Target::Anywhere);
+    assert!(
+        placed.reason.rule.contains("all cores are alike"),
+        "{placed:?}"
+    );
+}
+
+#[test]
+fn threads_are_left_to_linux_where_instructions_are_not_counted() {
+    let topology = topology(TWO_TYPES);
+    let placed = decide_about_one(&topology, 0.0);
+    assert!(placed.reason.rule.contains("not counted"), "{placed:?}");
+    let placed = decide_about_one(&topology, 1e9);
+    assert!(
+        placed.reason.rule.contains("core types differ"),
+        "{placed:?}"
+    );
+}
+
+/// Decision about a thread that ran for a second.
+fn decide_about_one(topology: &Arc<Topology>, instructions: f64) -> ThreadPlacement {
+    let info = ThreadInfo {
+        id: ThreadId(0),
+        program: ProgramId(0),
+        name: "p".into(),
+        cpu: CpuId(0),
+        runnable: true,
+        nice: 0,
+        allowed: Arc::clone(&topology.group(GroupId(0)).cpus),
+        hint: None,
+    };
+    let second = Nanos::from_millis(1000);
+    let ran = Sample::of_thread(info.id, info.cpu, CoreTypeId(0), second, second);
+    let counts = [(Event::Instructions, instructions)];
+    let seen = Observation {
+        at: second,
+        threads: vec![info],
+        samples: Samples::of(ran, 1, &counts),
+        ..Observation::default()
+    };
+    let mut metrics = MetricBank::new(topology, &["ips"]);
+    metrics.update(&seen);
+    let mut auto = (DEF.make)(&Params::parse(&DEF, "").unwrap(), topology).unwrap();
+    let mut view = View {
+        now: seen.at,
+        topology,
+        group: None,
+        threads: &seen.threads,
+        programs: &[],
+        events: &[],
+        metrics: &metrics,
+        forecast: None,
+    };
+    auto.decide(&mut view, &mut policy_rng(1)).threads.remove(0)
+}

@@ -1,0 +1,172 @@
+//! Trial of a candidate: blocks under Linux between blocks under the candidate, and the evidence that they give.
+//!
+//! Input: the time, and the speeds of each interval. Output: the arm that decides now, and a verdict.
+
+use countersteer_model::evidence::Evidence;
+use countersteer_model::policy::View;
+use countersteer_model::units::Nanos;
+
+use super::speeds::Speeds;
+
+/// Time from the first confined thread to the first block, and the distance of blocks, least and most.
+const FIRST: Nanos = Nanos::from_millis(8_000);
+const LEAST: Nanos = Nanos::from_millis(16_000);
+const MOST: Nanos = Nanos::from_millis(64_000);
+/// Part of a block that is not counted, while caches and queues still reflect the other arm.
+const SETTLE: f64 = 0.25;
+/// Confidence of the interval that drops or adopts a candidate.
+const CONFIDENCE: f64 = 0.9;
+/// Mean gain below which blocks follow each other, and their number in a row.
+const SUSPECT: f64 = -0.05;
+const IN_A_ROW: u32 = 6;
+
+/// Present block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arm {
+    /// The candidate decides, and nothing is measured.
+    Steer,
+    /// The candidate decides, and speeds are measured.
+    Candidate,
+    /// Linux decides, and speeds are measured.
+    Linux,
+}
+
+/// Result of the evidence so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Open,
+    Adopted,
+    Dropped,
+}
+
+/// Trial of one candidate on one load.
+#[derive(Debug)]
+pub(super) struct Trial {
+    block: Nanos,
+    arm: Arm,
+    /// Start of the block.
+    began: Nanos,
+    /// Start of the next measured block.
+    next: Nanos,
+    gap: Nanos,
+    in_a_row: u32,
+    speeds: Speeds,
+    before: Option<Speeds>,
+    linux: Option<Speeds>,
+    evidence: Evidence,
+    verdict: Verdict,
+}
+
+impl Trial {
+    /// Trial with blocks of this length; it begins once the candidate acts.
+    pub fn new(block: Nanos) -> Self {
+        Self {
+            block,
+            arm: Arm::Steer,
+            began: Nanos::ZERO,
+            next: Nanos::NEVER,
+            gap: LEAST,
+            in_a_row: 0,
+            speeds: Speeds::default(),
+            before: None,
+            linux: None,
+            evidence: Evidence::default(),
+            verdict: Verdict::Open,
+        }
+    }
+
+    /// Trial of another load.
+    pub fn restarted(&self) -> Self {
+        Self::new(self.block)
+    }
+
+    pub const fn arm(&self) -> Arm {
+        self.arm
+    }
+
+    pub const fn evidence(&self) -> &Evidence {
+        &self.evidence
+    }
+
+    /// Interval of the gain; `None` after few pairs.
+    pub fn interval(&self) -> Option<(f64, f64)> {
+        self.evidence.interval(CONFIDENCE)
+    }
+
+    /// Schedules the first block, if none is.
+    pub fn acts(&mut self, now: Nanos) {
+        if self.next == Nanos::NEVER {
+            self.next = now + FIRST;
+        }
+    }
+
+    /// True once the candidate acted.
+    pub fn has_begun(&self) -> bool {
+        self.next != Nanos::NEVER
+    }
+
+    /// Adds an interval that ends now.
+    pub fn note(&mut self, view: &View<'_>, passed: Nanos) {
+        let settle = Nanos((self.block.0 as f64 * SETTLE) as u64);
+        let counted = self.began + settle + passed <= view.now;
+        if self.arm != Arm::Steer && counted {
+            self.speeds.note(view, passed.as_secs_f64());
+        }
+    }
+
+    /// Begins the next block if it is time to. Returns a verdict if it changed.
+    pub fn turn(&mut self, now: Nanos) -> Option<Verdict> {
+        if self.arm == Arm::Steer {
+            if now >= self.next {
+                self.in_a_row = 0;
+                self.before = None;
+                self.begin(Arm::Candidate, now);
+            }
+            return None;
+        }
+        if now.since(self.began) < self.block {
+            return None;
+        }
+        let speeds = std::mem::take(&mut self.speeds);
+        if self.arm == Arm::Linux {
+            self.linux = Some(speeds);
+            self.begin(Arm::Candidate, now);
+            return None;
+        }
+        let pair = self.before.take().zip(self.linux.take());
+        let Some((before, linux)) = pair else {
+            self.before = Some(speeds);
+            self.begin(Arm::Linux, now);
+            return None;
+        };
+        self.in_a_row += 1;
+        if let Some(gain) = linux.gain_around(&before, &speeds) {
+            self.evidence.push(gain);
+        }
+        let verdict = self.judge();
+        let suspect = self.evidence.gain() < SUSPECT && self.in_a_row < IN_A_ROW;
+        if suspect && verdict != Verdict::Dropped {
+            self.before = Some(speeds);
+            self.begin(Arm::Linux, now);
+        } else {
+            self.begin(Arm::Steer, now);
+            self.next = now + self.gap;
+            self.gap = Nanos(self.gap.0 * 2).min(MOST);
+        }
+        (std::mem::replace(&mut self.verdict, verdict) != verdict).then_some(verdict)
+    }
+
+    fn begin(&mut self, arm: Arm, now: Nanos) {
+        self.arm = arm;
+        self.began = now;
+        self.speeds = Speeds::default();
+    }
+
+    fn judge(&self) -> Verdict {
+        match self.interval() {
+            Some((low, _)) if low > 0.0 => Verdict::Adopted,
+            Some((_, high)) if high < 0.0 => Verdict::Dropped,
+            _ => Verdict::Open,
+        }
+    }
+}
