@@ -72,6 +72,8 @@ fn times(
         lone.threads,
         lone.serial_share,
         lone.bursts,
+        lone.barriers,
+        lone.chunk,
         lone.scale,
     );
     let key = format!("{machine} {only:?} {program:?} {:?}", experiment.options);

@@ -54,6 +54,8 @@ fn plan(programs: &[(&str, Option<u32>)]) -> Plan {
             nice: 0,
             start: Nanos::ZERO,
             bursts: None,
+            barriers: 1,
+            chunk: None,
             launch_on: cpu.map(|c| Arc::new([CpuId(c)].into_iter().collect())),
         }
     };
