@@ -19,20 +19,20 @@ use crate::values::{pid, time};
 /// Flags that select the events and metrics to count; `stat` and `top` have them.
 #[derive(Debug, clap::Args)]
 pub struct EventArgs {
-    /// Event set, counted together; several -e are multiplexed, one set per interval
+    /// Event set: events that are counted together; several -e are multiplexed, one set per interval
     #[arg(short, long = "event", value_name = "EVENTS")]
     pub events: Vec<String>,
-    /// Metrics by name or formula: ipc,llc_mpki,page_faults/seconds; the events of one -m form a set
+    /// Metrics by name or formula, e.g. ipc,llc_mpki,page_faults/seconds; the events of one -m form an event set
     #[arg(short, long = "metric", value_name = "METRICS")]
     pub metrics: Vec<String>,
     /// File of additional metrics, in the format of `metrics/`
     #[arg(long, value_name = "FILE")]
     pub metric_file: Vec<PathBuf>,
-    /// Vendors' event lists (JSON as in Intel's perfmon); default: ~/.local/share/countersteer/events
+    /// Folder of vendors' event lists (JSON in Intel's perfmon format); default: ~/.local/share/countersteer/events
     #[arg(long, value_name = "DIR")]
     pub event_lists: Option<PathBuf>,
     /// Virtual counters, read at the end of each interval: energy_j, llc_occupancy_bytes, temperature_c, sf, ... (`steer
-    /// events` lists them); formulas of -m may name them too
+    /// events` lists them); formulas of -m can contain them too
     #[arg(short, long = "virtual", value_name = "NAMES", value_delimiter = ',')]
     pub virtuals: Vec<String>,
     /// Root folder below which the files of virtual counters are read
@@ -52,7 +52,8 @@ pub struct DecisionArgs {
     /// Stop steering after TIME; started programs continue unsteered
     #[arg(long, alias = "for", value_name = "TIME", value_parser = time)]
     pub duration: Option<Nanos>,
-    /// Measure percentiles of run-queue latency with BPF programs (root); without it, only means from the kernel's sums
+    /// Measure percentiles of run-queue latency with BPF programs (root); without this option, only means from the kernel's
+    /// sums are reported
     #[arg(long)]
     pub latency: bool,
 }
@@ -70,7 +71,8 @@ pub struct PlacingArgs {
     /// Engine that places threads
     #[arg(long, value_enum, default_value_t = EngineName::Auto)]
     pub engine: EngineName,
-    /// Work stealing: an idle CPU takes a thread from any run queue longer than N; sched_ext scheduler only
+    /// Threshold of work stealing: an idle CPU takes a thread from a queue with more than N waiting threads; sched_ext
+    /// scheduler only
     #[arg(long, value_name = "N")]
     pub steal_above: Option<u32>,
 }
@@ -110,7 +112,7 @@ pub struct Whom {
     /// Workload file whose programs are commands
     #[arg(short, long, value_name = "WORKLOAD")]
     workload: Option<String>,
-    /// Running processes, with all their threads and child processes
+    /// PIDs of running processes to steer, with all their threads and child processes
     #[arg(
         short,
         long,
@@ -120,7 +122,7 @@ pub struct Whom {
         value_delimiter = ','
     )]
     pid: Vec<u32>,
-    /// Control group with all its current and future processes
+    /// Path of a control group to steer, with all its current and future processes
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
     /// Program and its arguments

@@ -132,7 +132,7 @@ impl Verdicts {
     }
 }
 
-/// Parses a file of verdicts; returns none if the file does not exist, or an error message.
+/// Parses a file of verdicts. Returns an empty list if the file does not exist, and an error message if the file is invalid.
 fn parse(path: &Path) -> Result<Vec<Remembered>, String> {
     if !path.exists() {
         return Ok(Vec::new());

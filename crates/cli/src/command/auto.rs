@@ -42,10 +42,10 @@ pub struct Args {
     /// Maximum recording time
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "20s")]
     duration: Nanos,
-    /// Length of the time blocks under the policy
+    /// Length of each time block under the policy
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "20s")]
     block: Nanos,
-    /// Length of the time blocks under Linux
+    /// Length of each time block under Linux
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "5s")]
     linux_block: Nanos,
     #[command(flatten)]
@@ -63,21 +63,21 @@ enum Kept {
         #[arg(long)]
         json: bool,
     },
-    /// Delete the verdicts on a program, or all verdicts
+    /// Delete the stored verdicts on a program, or all stored verdicts
     Forget {
         /// Delete all verdicts
         #[arg(long, conflicts_with = "program")]
         all: bool,
-        /// Path of the program, or the end of the path
+        /// Path of the program, or the last components of this path
         #[arg(required_unless_present = "all")]
         program: Option<String>,
     },
-    /// Write the verdicts to a file
+    /// Write the stored verdicts to a file
     Export {
         /// Output file
         file: PathBuf,
     },
-    /// Add the verdicts from a file
+    /// Add the verdicts of a file to the stored verdicts
     Import {
         /// Input file
         file: PathBuf,

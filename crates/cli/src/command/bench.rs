@@ -31,54 +31,55 @@ use crate::values::{percent, time};
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// CPUs to run on: `all`, `each` core type by itself, a core type or cache by name, or a list as 0-3,8; may be repeated
+    /// CPUs on which the commands run: `all`, `each` (one arm per core type), the name of a core type or cache, or a list such
+    /// as 0-3,8; repeatable
     #[arg(long, value_name = "CPUS", default_value = "all")]
     on: Vec<String>,
-    /// Rounds that are not measured
+    /// Number of unmeasured rounds before the measured rounds
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1000))]
     warmup: u64,
-    /// Shell command before each run, which is not timed
+    /// Shell command that is executed before each run, outside the measured time
     #[arg(short, long, value_name = "COMMAND")]
     prepare: Option<String>,
-    /// Number of runs of each arm; without it ten, or as many as take 3 s
+    /// Number of runs of each arm; default: 10, or more until the runs of each arm take 3 s in total
     #[arg(short, long, alias = "runs", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     repeat: Option<u64>,
-    /// Run until each median is known to this precision: 1%
+    /// Run until the interval of each arm's median is narrow enough: half-width relative to the median, e.g. 1%
     #[arg(long, value_name = "PERCENT", value_parser = percent, conflicts_with = "repeat")]
     within: Option<f64>,
-    /// Begin no round after so long; 60s where --within or --compare decides
+    /// Start no new round after this time; default: 60s with --within or --compare, otherwise no time limit
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "repeat")]
     duration: Option<Nanos>,
-    /// Compare two commands until it is certain which one is faster, or that they do not differ by the margin
+    /// Compare two commands until one is certainly faster, or their difference is certainly within the margin
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "command")]
     compare: Vec<String>,
     /// Equivalence margin: differences in speed up to this count as no difference
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1")]
     margin: f64,
-    /// Replace {NAME} in the command by each number from LO to HI
+    /// Replace {NAME} in the command by each number from LO to HI, with one arm per number
     #[arg(short = 'P', long, num_args = 3, value_names = ["NAME", "LO", "HI"])]
     parameter_scan: Vec<String>,
-    /// Distance of the numbers
+    /// Step between the numbers of --parameter-scan
     #[arg(short = 'D', long, value_name = "STEP", default_value = "1")]
     parameter_step_size: String,
-    /// Replace {NAME} in the command by each of these values; may be repeated
+    /// Replace {NAME} in the command by each of the comma-separated VALUES, with one arm per value; repeatable
     #[arg(short = 'L', long, num_args = 2, value_names = ["NAME", "VALUES"])]
     parameter_list: Vec<String>,
-    /// Measure commands that fail, too
+    /// Also measure commands that exit with an error
     #[arg(short, long)]
     ignore_failure: bool,
-    /// Show what the commands write
+    /// Show the output of the commands
     #[arg(long)]
     show_output: bool,
-    /// Write the results to a file in hyperfine's layout
+    /// Write the results to this file, in hyperfine's JSON format
     #[arg(long, value_name = "FILE")]
     export_json: Option<PathBuf>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     here: HereArgs,
-    /// The command and its arguments
+    /// Command and its arguments
     #[arg(
         trailing_var_arg = true,
         required_unless_present = "compare",

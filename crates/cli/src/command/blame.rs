@@ -36,7 +36,7 @@ pub struct Args {
     /// Policies to try as remedies, separated by commas
     #[arg(long, default_value = PLACES, value_name = "POLICY,...")]
     instead: String,
-    /// Simulate with seeds 1 to N; with a record, with N seeds starting at the record's
+    /// Simulate with seeds 1 to N; with a record, use N seeds that begin with the record's seed
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
     /// Print JSON

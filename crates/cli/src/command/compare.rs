@@ -37,7 +37,7 @@ pub struct Args {
     /// Workloads: names or files; repeatable
     #[arg(short, long = "workload", required = true, value_name = "WORKLOAD")]
     workloads: Vec<String>,
-    /// Policies: names, or name:key=value; separated by commas, or repeated. Default: all policies applicable to a machine
+    /// Policies: names, or name:key=value; separated by commas, or repeated. Default: all policies that apply to the machine
     #[arg(
         short = 'P',
         short_alias = 'p',
@@ -51,7 +51,7 @@ pub struct Args {
     /// Write a self-contained HTML report
     #[arg(long, value_name = "OUT.html")]
     report: Option<PathBuf>,
-    /// Write every run's record into this folder
+    /// Write the record of every run into this folder
     #[arg(short, long, alias = "records", value_name = "DIR")]
     output: Option<PathBuf>,
     /// Replace existing records

@@ -18,16 +18,17 @@ use crate::output::make_folder;
 /// Arguments of `steer profile import-counters`: the tables of counters, and the output folder.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Path of PBBCache's table metrics.csv
+    /// Path of PBBCache's file metrics.csv: counters of SPEC CPU2000 and CPU2006 programs for each number of cache ways
     #[arg(long, value_name = "FILE")]
     ways: PathBuf,
-    /// Folder with 2K6 and 2K17Rate of the Skylake-SP characterization
+    /// Folder of the Skylake-SP data set (repository agusnt/Xeon-SP_Memory_Characterization_SPEC-CPU-2K6-2K17) that contains the
+    /// subfolders 2K6 (SPEC CPU2006) and 2K17Rate (SPEC CPU2017)
     #[arg(long, value_name = "DIR")]
     sizes: PathBuf,
-    /// Events of CPU2000 and CPU2006 on Nehalem: paths of fpfile.xls and intfile.xls
+    /// Paths of the files fpfile.xls and intfile.xls: event counts of SPEC CPU2000 and CPU2006 programs on Nehalem
     #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
     events: Vec<PathBuf>,
-    /// Folder for the profiles, one file per program
+    /// Output folder for the profiles, one file per program
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
     /// Print the prediction errors and the omitted programs as JSON

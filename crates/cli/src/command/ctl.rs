@@ -30,7 +30,7 @@ pub struct Args {
 enum What {
     /// List the sockets of active runs
     List,
-    /// Show the state and the sums so far
+    /// Show the state of the run and its totals so far
     Status,
     /// Show the settings: policy, period, paused, stand_back, work-stealing threshold
     Get,

@@ -24,7 +24,7 @@ pub struct Args {
     /// Root folder that contains the folders sys and proc, for example a copy from another machine
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
-    /// Vendors' event lists (JSON as in Intel's perfmon); default: ~/.local/share/countersteer/events
+    /// Folder of vendors' event lists (JSON in Intel's perfmon format); default: ~/.local/share/countersteer/events
     #[arg(long, value_name = "DIR")]
     event_lists: Option<PathBuf>,
     /// File of additional metrics, in the format of `metrics/`

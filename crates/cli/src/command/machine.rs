@@ -27,7 +27,7 @@ pub enum Args {
     },
     /// Show a machine: cores, caches and core groups
     Show {
-        /// Name or file
+        /// Machine: name or file
         machine: String,
         /// Print the checked file as JSON
         #[arg(long)]

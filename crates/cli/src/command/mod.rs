@@ -72,16 +72,16 @@ enum Command {
     /// Run a program under the best policy for this machine, determined once and stored
     ///
     /// A new program is recorded for its first seconds and simulated on this machine under every applicable policy, which takes
-    /// about 20 s. It therefore starts twice, and its output appears twice. If a policy helps, the program runs in blocks that
-    /// alternate between the policy and Linux. A policy that loses is replaced by Linux, and this verdict is stored. Otherwise the
-    /// program runs without steering.
+    /// about 20 s. It therefore starts twice, and its output appears twice. If no policy is recommended, the program runs without
+    /// steering. Otherwise it runs in blocks of time that alternate between the policy and Linux. If the policy certainly makes
+    /// the program slower, or no faster, Linux replaces the policy, and this verdict is stored.
     Auto(auto::Args),
     /// Profile a program, or show a profile
     Profile(profile::Args),
     /// Trace a program's instructions and memory accesses; import and show traces
     #[command(subcommand)]
     Trace(trace::Args),
-    /// Show the miss curve of a profile, a trace or addresses
+    /// Show the miss curve of a profile, a trace or a list of addresses
     Mrc(mrc::Args),
     /// Make, show and compare cache signatures of programs; attach them to binaries and read them from binaries
     #[command(subcommand)]
@@ -100,11 +100,12 @@ enum Command {
     ///
     /// The policy and the baseline alternate in randomized blocks of time. The report gives each program's gain under the policy.
     Trial(Box<trial::Args>),
-    /// Time commands on chosen cores, with medians, intervals, and what disturbed the runs
+    /// Measure the run times of commands on chosen cores: medians, confidence intervals, and disturbances of the runs
     ///
-    /// Every arm, a command on some CPUs, runs once in each round, in random order. Time is elapsed time from the program's start to its
-    /// exit; output is thrown away. Where this machine counts instructions, each arm has one run more that is counted and not timed. Options
-    /// are those of hyperfine where it has them; a command of a single word with blanks in it is run by `sh -c`.
+    /// An arm is a command on a set of CPUs. Each round runs every arm once, in random order. The measured time is the elapsed time
+    /// from the program's start to its exit. The output is discarded. If this machine can count instructions and cycles, each arm has
+    /// one additional run, which is counted but not timed. Options that hyperfine also has work as in hyperfine. If the command is one
+    /// word that contains blanks, `sh -c` runs it.
     Bench(Box<bench::Args>),
     /// Find how many threads a program should run with, and on which cores
     Threads(Box<threads::Args>),
@@ -130,7 +131,7 @@ enum Command {
     /// List or show workloads
     #[command(subcommand)]
     Workload(workload::Args),
-    /// Simulate one workload on one machine under one policy, and keep the record
+    /// Simulate one workload on one machine under one policy, and write a record with -o
     Sim(sim::Args),
     /// Compare policies over machines, workloads and seeds
     Compare(compare::Args),

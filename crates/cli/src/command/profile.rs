@@ -43,14 +43,15 @@ pub struct Args {
     /// Make the profile from the counters of a record (`steer stat -o`, `steer sim -o`)
     #[arg(long, value_name = "RECORD", conflicts_with_all = ["max_instructions", "command"], requires = "program")]
     from: Option<PathBuf>,
-    /// With --from: program of the record
+    /// With --from: name of the program in the record
     #[arg(long, value_name = "NAME", requires = "from")]
     program: Option<String>,
-    /// Measure the miss curve of PROGRAM or -p with hardware counters, while the program runs at full speed
+    /// Measure the miss curve of PROGRAM, or of the processes of -p, with hardware counters, while the program runs at full
+    /// speed
     #[arg(long, conflicts_with_all = ["max_instructions", "from"])]
     online: bool,
-    /// With --online: running process; processes that share a cache are measured in turn, while the others are slowed down in
-    /// steps
+    /// With --online: PID of a running process; repeatable. Processes that share a cache are measured one after the other, while
+    /// the other processes are slowed down in steps
     #[arg(
         short,
         long,
@@ -63,7 +64,7 @@ pub struct Args {
     /// With --online and -p: print a summary of each miss curve as JSON
     #[arg(long, requires = "online")]
     json: bool,
-    /// With --online: method of limiting the program's cache; default: ways if resctrl exists
+    /// With --online: method of limiting the program's cache; default: ways if resctrl allows it, otherwise co-runners
     #[arg(long, value_name = "HOW", requires = "online")]
     by: Option<By>,
     /// With --online: number of measurements per cache size
@@ -78,7 +79,7 @@ pub struct Args {
     /// Stop after this many instructions (suffixes K, M, G); the profile is then marked partial
     #[arg(long, value_name = "N", value_parser = count)]
     max_instructions: Option<u64>,
-    /// Folder with the libraries of a program for another processor, e.g. /usr/aarch64-linux-gnu on Debian
+    /// Folder that contains the libraries of a program for another processor architecture, e.g. /usr/aarch64-linux-gnu on Debian
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["online", "from"])]
     sysroot: Option<PathBuf>,
     /// Program and its arguments
@@ -105,7 +106,7 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Make profiles of programs in published papers, from public tables of counters
+    /// Make profiles of SPEC CPU programs from published tables of counters
     ImportCounters(counters::Args),
 }
 

@@ -12,7 +12,7 @@ use crate::library;
 pub struct Args {
     /// Folder of the record
     record: PathBuf,
-    /// Policy that decides; default: the recorded policy
+    /// Policy that receives the recorded observations; default: the recorded policy
     #[arg(short = 'P', short_alias = 'p', long)]
     policy: Option<String>,
     /// Random seed; default: the recorded seed

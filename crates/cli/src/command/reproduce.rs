@@ -13,7 +13,7 @@ use crate::progress;
 /// Arguments of `steer reproduce`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Experiments by name or prefix (`hass`, `pmctrack-fig8`); `all`; or `list`
+    /// Experiments to run: names or prefixes of names (`hass`, `pmctrack-fig8`), or `all`; `list` prints the names
     #[arg(required = true, value_name = "NAME|all|list")]
     names: Vec<String>,
     /// Write the verdicts as a Markdown document

@@ -24,7 +24,7 @@ pub struct Args {
     /// Policy: name or name:key=value,...
     #[arg(short = 'P', long, value_name = "POLICY", default_value = "linux")]
     policy: String,
-    /// Program of the workload that comes first: it is left to Linux, and the others give way to it (lower weight)
+    /// Name of the foreground program: Linux alone schedules it, and the threads of all other programs get a lower weight
     #[arg(long, value_name = "PROGRAM")]
     foreground: Option<String>,
     #[command(flatten)]

@@ -49,7 +49,7 @@ pub enum Args {
     Embed {
         binary: PathBuf,
         signature: PathBuf,
-        /// Store it in the binary as an ELF note; code, data and build-id do not change
+        /// Store the signature in the binary as an ELF note; code, data and build-id do not change
         #[arg(long)]
         inside: bool,
         /// With --inside: output file, instead of replacing the binary

@@ -18,7 +18,7 @@ pub struct Args {
     /// Folder of the results; finished runs in it are not repeated
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// Run only chunks I, I+N, I+2N, ..., I from 0 to N-1: for N jobs of a batch system
+    /// Run only the chunks I, I+N, I+2N, ..., with I from 0 to N-1, so that N jobs of a batch system share the sweep
     #[arg(long, value_name = "I/N", default_value = "0/1", value_parser = shard)]
     shard: (usize, usize),
     /// Number of worker threads, which does not affect the results; 0: one per CPU

@@ -29,51 +29,52 @@ use crate::values::{percent, time};
 
 /// Find how many threads a program should run with, and on which cores
 ///
-/// `{n}` in the command, or in an assignment of --env, stands for the number of threads. Candidates are sets of cores, with a thread for
-/// each CPU: fast cores with and without their SMT siblings, with slow ones, one or more last-level caches. A model predicts their times
-/// from the runs so far and chooses the next one. What was best is then compared with the default, all CPUs, in pairs of runs.
+/// `{n}` in the command, or in the value of an --env variable, stands for the number of threads. A candidate is a set of CPUs with one
+/// thread per CPU. The candidates differ in their fast and slow cores, SMT siblings and last-level caches. After each run, a model
+/// predicts the times of all candidates and selects the next one. At the end, the best candidates are compared with the default, all
+/// CPUs, in rounds of runs.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// CPUs to choose from: `all`, a core type or cache by name, or a list as 0-3,8; may be repeated
+    /// CPUs that candidates can use: `all`, the name of a core type or cache, or a list such as 0-3,8; repeatable
     #[arg(long, value_name = "CPUS", default_value = "all")]
     on: Vec<String>,
-    /// Set a variable for the program; may be repeated
+    /// Set an environment variable of the program; repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     env: Vec<String>,
-    /// Most runs of the search
+    /// Maximum number of candidates that the search runs
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=1000))]
     trials: u64,
-    /// Runs of the default that are not measured
+    /// Number of unmeasured runs with all CPUs before the search
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1000))]
     warmup: u64,
-    /// Shell command before each run, which is not timed
+    /// Shell command that is executed before each run, outside the measured time
     #[arg(short, long, value_name = "COMMAND")]
     prepare: Option<String>,
-    /// Rounds of the comparison with the default; without it ten, or until it is certain
+    /// Number of rounds of the comparison with the default; default: at least 10, until the result is certain
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     repeat: Option<u64>,
-    /// Begin no round after so long
+    /// Start no new round of the comparison after this time
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "60s", conflicts_with = "repeat")]
     duration: Nanos,
     /// Equivalence margin: differences in speed up to this count as no difference
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1")]
     margin: f64,
-    /// Stop if the program does not write the same in every run of the search
+    /// Stop with an error if the program's output differs between runs of the search
     #[arg(long, conflicts_with = "show_output")]
     check_output: bool,
-    /// Show what the program writes
+    /// Show the output of the program
     #[arg(long)]
     show_output: bool,
-    /// List the candidates and the model's expectation, and run nothing
+    /// List the candidates with the times that the model predicts, without running the program
     #[arg(long)]
     dry_run: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     here: HereArgs,
-    /// The program and its arguments, with {n}
+    /// Program and its arguments; {n} stands for the number of threads
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }

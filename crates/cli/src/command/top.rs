@@ -32,7 +32,7 @@ use crate::virtuals::{Bank, Wanted};
 #[group(skip)]
 #[command(group = clap::ArgGroup::new("whom").multiple(false))]
 pub struct Args {
-    /// Processes with all their threads
+    /// PIDs of processes to show, with all their threads
     #[arg(short, long, value_name = "PID", value_parser = pid, value_delimiter = ',', group = "whom")]
     pid: Vec<u32>,
     /// Refresh interval, e.g. 200ms or 1s

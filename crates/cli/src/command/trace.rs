@@ -21,7 +21,7 @@ use crate::library;
 /// Subcommands of `steer trace`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Args {
-    /// Run a program and record instructions, accessed lines and mispredictions, with its profile
+    /// Run a program and record its instructions, accessed cache lines, mispredicted branches, and profile
     Record(Record),
     /// Show the contents of a trace
     Info {

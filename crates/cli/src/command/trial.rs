@@ -41,7 +41,7 @@ pub struct Args {
     /// program's output
     #[arg(long, value_name = "COMMAND", conflicts_with = "by")]
     score: Option<String>,
-    /// Maximum number of pairs of whole runs; default: 10, or for short runs as many as fit into 10 s
+    /// Maximum number of pairs of whole runs; default: 10, for short runs 3 to 10, as many as fit into 10 s
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=10_000))]
     pairs: Option<u64>,
     #[command(flatten)]

@@ -28,7 +28,7 @@ pub enum Args {
     },
     /// Show a workload's file, as a template
     Show {
-        /// Name or file
+        /// Workload: name or file
         workload: String,
         /// Print the checked file as JSON
         #[arg(long)]
@@ -41,7 +41,7 @@ pub enum Args {
 /// Arguments of `steer workload import`.
 #[derive(Debug, clap::Args)]
 pub struct Import {
-    /// perf.data, JSON of rt-app, text of ftrace, a Perfetto trace, or - for standard input
+    /// Input file: perf.data, JSON of rt-app, text of ftrace, a Perfetto trace, or - for standard input
     file: PathBuf,
     /// Format of the input file; default: detected from its contents
     #[arg(long, value_parser = FORMATS.iter().map(|f| f.name).collect::<Vec<_>>())]
@@ -49,13 +49,13 @@ pub struct Import {
     /// Profile that the imported threads execute: name of a recorded program, or a file
     #[arg(long, default_value = "mix")]
     profile: String,
-    /// Profile that the threads with this name execute
+    /// Profile that threads with the name THREAD execute; repeatable
     #[arg(long, value_name = "THREAD=PROFILE", value_parser = pair)]
     profile_of: Vec<(String, String)>,
     /// Million instructions that a thread executes per second of CPU time
     #[arg(long, default_value_t = 2000.0, value_parser = positive)]
     mips: f64,
-    /// Omit threads with a smaller share of all CPU time
+    /// Threshold: omit threads whose share of the total CPU time is smaller
     #[arg(long, value_name = "SHARE", default_value_t = 0.001, value_parser = share)]
     min_share: f64,
     /// Output file; default: standard output

@@ -49,7 +49,7 @@ pub struct Snapshot {
     pub note: Option<String>,
 }
 
-/// Processor of each interval: reads virtual counters, records the samples, and takes a snapshot.
+/// Handler of each sampling interval: it reads the virtual counters, records the samples, and takes a snapshot.
 pub struct Taker {
     pub sampler: Sampler,
     pub bank: Bank,

@@ -29,7 +29,7 @@ use crate::output::make_folder;
 /// Subcommands of `steer model`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Args {
-    /// List your own models, then the shipped ones; your own take precedence for the same machine
+    /// List your own models, then the shipped models; for the same machine, your own models take precedence
     List {
         /// Print JSON: an array of objects with `path`, `target`, `machine`, `core_type` and `judged`
         #[arg(long)]

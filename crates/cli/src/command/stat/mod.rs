@@ -50,16 +50,16 @@ pub struct Args {
     /// Sample every N occurrences of EVENT (e.g. 100M:instructions) instead of by time
     #[arg(long, value_name = "N:EVENT", conflicts_with = "interval")]
     every: Option<String>,
-    /// Processes with all their threads
+    /// PIDs of processes to count, with all their threads
     #[arg(short, long, value_name = "PID", value_parser = pid, value_delimiter = ',', group = "whom")]
     pid: Vec<u32>,
-    /// Single threads
+    /// TIDs of threads to count
     #[arg(short, long, value_name = "TID", value_delimiter = ',', group = "whom")]
     tid: Vec<u32>,
-    /// Folder of a control group
+    /// Folder of a control group to count
     #[arg(long, value_name = "PATH", group = "whom")]
     cgroup: Option<PathBuf>,
-    /// All threads of the machine, by CPU
+    /// Count all threads of the machine, by CPU
     #[arg(short, long, group = "whom")]
     all: bool,
     /// Count only on these CPUs
@@ -106,7 +106,7 @@ pub struct Args {
     repeat: Option<u32>,
     #[command(flatten)]
     record: RecordOut,
-    /// Count on another machine over ssh, with steer in its PATH; output files are written there
+    /// Count on another machine over ssh; steer must be in the PATH there, and output files are written there
     #[arg(long, value_name = "USER@MACHINE")]
     host: Option<String>,
     /// Program and its arguments
