@@ -18,14 +18,14 @@
 //!
 //! Decided here:
 //! - The order on a ground is that of mean gains of random mixes on simulated machines.
-//! - A policy first decides for 8 s after it has confined a thread. Then a block under Linux of `block_ms` follows. The first
+//! - A policy first decides for 16 s after it has confined a thread. Then a block under Linux of `block_ms` follows. The first
 //!   quarter of a block is not counted. Threads first go back to the CPUs on which Linux last had them. Linux itself
 //!   leaves running threads where they are if no CPU is overloaded.
 //! - The gain is the ratio of sums over threads of instructions per second of wall time. Each is relative to the thread's largest
 //!   value in the three blocks, so each thread is compared with itself alone. A thread that slept in an interval is left out of
 //!   it. A thread that is not in all three blocks is left out of the pair.
 //! - The policy is dropped once an interval of 90 %, valid at any time, lies below 0. As long as the mean gain is below -5 %,
-//!   blocks follow each other, at most six in a row. Otherwise the time between them doubles from 16 s to 64 s. Phases of
+//!   blocks follow each other, at most six in a row. Otherwise the time between them doubles from 32 s to 64 s. Phases of
 //!   programs change the measured gain by several per cent from block to block. A short run therefore does not show a small loss.
 //! - If the number of threads changes by more than a quarter, the evidence is dropped, and the comparison starts over. A minute
 //!   after the last policy was dropped, the first one is tried again. The next such wait is twice as long, up to 16 minutes.

@@ -9,8 +9,8 @@ use countersteer_model::units::Nanos;
 use super::speeds::Speeds;
 
 /// Time from the first confined thread to the first block, and the distance of blocks, least and most.
-const FIRST: Nanos = Nanos::from_millis(8_000);
-const LEAST: Nanos = Nanos::from_millis(16_000);
+const FIRST: Nanos = Nanos::from_millis(16_000);
+const LEAST: Nanos = Nanos::from_millis(32_000);
 const MOST: Nanos = Nanos::from_millis(64_000);
 /// Part of a block that is not counted, while caches and queues still reflect the other arm.
 const SETTLE: f64 = 0.25;
