@@ -4,5 +4,6 @@
 //! predicted and the measured time of each trial. The runner is a real program or a simulated one; the search is one.
 
 pub mod candidates;
+mod residual;
 pub mod scaling;
 pub mod search;

@@ -17,7 +17,7 @@ use countersteer_model::topology::Topology;
 use super::candidates::Candidate;
 
 /// Parameters that every machine has.
-const COMMON: usize = 9;
+const COMMON: usize = 10;
 /// Largest factor, either way, between a core type's speed and that in the machine's description.
 const SPEED_FACTOR: f64 = 1.8;
 /// Sharpness of the bend at the limit by memory.
@@ -58,13 +58,16 @@ struct Program {
     serial: f64,
     /// Time of the serial part over that on a core of its own, if it runs beside the parallel one.
     stage: Option<f64>,
+    /// Place of the serial part between the fastest core, 0, and the slowest one, 1.
+    serial_place: f64,
     /// Share of the parallel work that is distributed dynamically.
     dynamic: f64,
     /// Speed of a core with all its SMT siblings at work, over that with one.
     smt_yield: f64,
     /// Working set of a thread in sizes of the largest last-level cache; without one, all threads miss alike everywhere.
     footprint: Option<f64>,
-    /// Time of misses, over the time without, of a thread whose working set does not fit at all.
+    /// Time of misses of a thread whose working set does not fit at all, over its time without misses on a fast core. It is equal on
+    /// all core types: memory is as far from each.
     loss: f64,
     /// Limit by memory of a domain, in fast cores whose threads miss so.
     memory: f64,
@@ -108,10 +111,11 @@ impl Prior {
         Program {
             serial: above(at[0], 0.35).map_or(0.0, |u| between(u, 1e-3, 0.5)),
             stage: above(at[1], 0.75).map(|u| 1.0 + u),
+            serial_place: (2.0 * at[9] - 1.0).max(0.0),
             dynamic: (2.0 * at[2] - 0.5).clamp(0.0, 1.0),
             smt_yield: 0.8 + 1.2 * at[3],
             footprint: above(at[4], 0.3).map(|u| between(u, 0.005, 2.0)),
-            loss: above(at[5], 0.3).map_or(0.0, |u| between(u, 0.05, 10.0)),
+            loss: above(at[5], 0.3).map_or(0.0, |u| between(u, 0.05, 30.0)),
             memory: above(at[6], 0.3).map_or(f64::INFINITY, |u| between(u, 40.0, 0.5)),
             thread_cost: above(at[7], 0.4).map_or(0.0, |u| between(u, 1e-5, 0.03)),
             cache_cost: above(at[8], 0.5).map_or(0.0, |u| between(u, 1e-4, 0.1)),
@@ -186,14 +190,18 @@ impl Program {
         let mut traffic = 0.0;
         let mut slowest = f64::INFINITY;
         let mut fastest = 0.0_f64;
+        let mut slowest_alone = f64::INFINITY;
         for class in &shape.classes {
             let misses = self.misses(class.crowding);
             let share = match class.siblings {
                 1 => 1.0,
                 siblings => self.smt_yield / siblings as f64,
             };
-            let speed = self.speeds[class.core_type] * share / (1.0 + self.loss * misses);
-            fastest = fastest.max(self.speeds[class.core_type]);
+            let speed = |without: f64| 1.0 / (1.0 / without + self.loss * misses);
+            let alone = speed(self.speeds[class.core_type]);
+            fastest = fastest.max(alone);
+            slowest_alone = slowest_alone.min(alone);
+            let speed = speed(self.speeds[class.core_type] * share);
             slowest = slowest.min(speed);
             capacity += class.count * speed;
             traffic += class.count * speed * misses;
@@ -204,7 +212,8 @@ impl Program {
         let static_s = 1.0 / (shape.threads * slowest * limited);
         let parallel_s = self.dynamic * dynamic_s + (1.0 - self.dynamic) * static_s;
         let parallel_s = (1.0 - self.serial) * parallel_s;
-        let serial_s = self.serial / fastest;
+        let serial_speed = fastest * (slowest_alone / fastest).powf(self.serial_place);
+        let serial_s = self.serial / serial_speed;
         let work_s = match self.stage {
             Some(slower) => parallel_s.max(serial_s * slower),
             None => parallel_s + serial_s,

@@ -11,18 +11,22 @@ use countersteer_model::topology::Topology;
 use rand::RngExt;
 
 use super::candidates::Candidate;
+use super::residual::{Residual, dot};
 use super::scaling::{Prior, Shape};
 
 /// Programs that are drawn.
 const DRAWN: usize = 256;
-/// Metropolis steps of each after a trial.
-const STEPS: usize = 48;
+/// Metropolis steps of each after a trial: first with deviations that many times as large, so that programs leave what the new
+/// trial rules out.
+const FREE_STEPS: usize = 16;
+const STEPS: usize = 40;
+const FREE: f64 = 4.0;
 /// Largest change of a parameter in a step.
 const STEP: f64 = 0.25;
-/// Deviation between model and program, as the standard deviation of a logarithm.
-const DEVIATION: f64 = 0.02;
+/// Quantiles of the normal distribution in the middle of eight equal parts.
+const NORMAL: [f64; 8] = [-1.534, -0.887, -0.489, -0.157, 0.157, 0.489, 0.887, 1.534];
 /// Trials before the search may end by itself.
-const LEAST: usize = 4;
+const LEAST: usize = 6;
 
 /// Times a program with a candidate.
 pub trait Runner {
@@ -106,7 +110,7 @@ pub fn search(
     let mut found = Found::default();
     let mut next = Some(0);
     while let Some(row) = next.filter(|_| found.trials.len() < limits.trials) {
-        let predicted = (!found.trials.is_empty()).then(|| ensemble.prediction(row, &found.trials));
+        let predicted = (!found.trials.is_empty()).then(|| ensemble.prediction(row));
         let Some(measured_s) = runner.seconds(&candidates[row])? else {
             break;
         };
@@ -115,30 +119,32 @@ pub fn search(
             predicted,
             measured_s,
         });
-        ensemble.learn(&found.trials);
-        let promising = ensemble.most_promising(&found.trials);
+        ensemble.learn(row, measured_s);
+        let promising = ensemble.most_promising();
         found.open = promising.map_or(0.0, |(_, gain)| gain);
         let goes_on = found.trials.len() < LEAST || found.open >= limits.worthwhile;
         next = promising.map(|(row, _)| row).filter(|_| goes_on);
     }
     let all = 0..candidates.len();
-    found.predictions = all
-        .map(|row| ensemble.prediction(row, &found.trials))
-        .collect();
+    found.predictions = all.map(|row| ensemble.prediction(row)).collect();
     Ok(found)
 }
 
 /// Programs that explain the trials.
-struct Ensemble {
+struct Ensemble<'a> {
+    candidates: &'a [Candidate],
     prior: Prior,
     shapes: Vec<Shape>,
     /// Parameters of each program.
     programs: Vec<Vec<f64>>,
+    /// Rows of the candidates that were run, and logarithms of their seconds.
+    tried: Vec<(usize, f64)>,
+    residual: Residual,
     rng: PolicyRng,
 }
 
-impl Ensemble {
-    fn new(candidates: &[Candidate], topology: &Topology, seed: u64) -> Self {
+impl<'a> Ensemble<'a> {
+    fn new(candidates: &'a [Candidate], topology: &Topology, seed: u64) -> Self {
         let prior = Prior::of(topology);
         let mut rng = policy_rng(seed);
         let mut draw = || {
@@ -148,36 +154,51 @@ impl Ensemble {
         Self {
             programs: (0..DRAWN).map(|_| draw()).collect(),
             shapes: candidates.iter().map(|c| Shape::of(c, topology)).collect(),
+            candidates,
             prior,
+            tried: Vec::new(),
+            residual: Residual::default(),
             rng,
         }
     }
 
-    /// Logarithm of a program's scale, and of the likelihood of the trials.
-    fn fit(&self, program: &[f64], trials: &[Trial]) -> (f64, f64) {
-        let residual = |t: &Trial| {
-            let shape = &self.shapes[t.candidate];
-            t.measured_s.ln() - self.prior.log_time(program, shape)
-        };
-        let residuals: Vec<f64> = trials.iter().map(residual).collect();
-        let scale = residuals.iter().sum::<f64>() / residuals.len().max(1) as f64;
-        let squares: f64 = residuals.iter().map(|r| (r - scale).powi(2)).sum();
-        (scale, -0.5 * squares / DEVIATION.powi(2))
+    /// Deviations of the trials from a program, as logarithms.
+    fn deviations(&self, program: &[f64]) -> Vec<f64> {
+        let of =
+            |(row, log_s): &(usize, f64)| log_s - self.prior.log_time(program, &self.shapes[*row]);
+        self.tried.iter().map(of).collect()
     }
 
-    /// Draws programs by the likelihood of the trials, then moves each by Metropolis steps.
-    fn learn(&mut self, trials: &[Trial]) {
-        let fits: Vec<f64> = self
-            .programs
-            .iter()
-            .map(|p| self.fit(p, trials).1)
-            .collect();
-        let best = fits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let weights: Vec<f64> = fits.iter().map(|fit| (fit - best).exp()).collect();
+    /// Distance of a program from the trials, in squared standard deviations.
+    fn distance(&self, program: &[f64]) -> f64 {
+        self.residual.fit(&self.deviations(program)).1
+    }
+
+    /// Moves programs freely, draws them by the likelihood of the trials, and moves each by further steps.
+    fn learn(&mut self, row: usize, seconds: f64) {
+        self.tried.push((row, seconds.ln()));
+        let sets = || {
+            let rows = self.tried.iter().map(|(row, _)| *row);
+            rows.map(|row| self.candidates[row].cpus.clone()).collect()
+        };
+        let (free, close) = (Residual::at(sets(), FREE), Residual::at(sets(), 1.0));
+        self.residual = free;
+        self.walk(FREE_STEPS);
+        self.residual = close;
+        let distances: Vec<f64> = self.programs.iter().map(|p| self.distance(p)).collect();
+        let least = distances.iter().copied().fold(f64::INFINITY, f64::min);
+        let precision = 0.5 * (1.0 - FREE.powi(-2));
+        let weight = |distance: &f64| (-precision * (distance - least)).exp();
+        self.draw(&distances.iter().map(weight).collect::<Vec<f64>>());
+        self.walk(STEPS);
+    }
+
+    /// Draws as many programs by their weights (systematic resampling: one random number for all).
+    fn draw(&mut self, weights: &[f64]) {
         let total: f64 = weights.iter().sum();
-        // Systematic resampling: one random number for all.
         let start = self.rng.random::<f64>();
-        let (mut row, mut passed) = (0, weights[0]);
+        let mut row = 0;
+        let mut passed = weights[0];
         let mut chosen = Vec::with_capacity(DRAWN);
         for nth in 0..DRAWN {
             let at = (nth as f64 + start) / DRAWN as f64 * total;
@@ -185,18 +206,24 @@ impl Ensemble {
                 row += 1;
                 passed += weights[row];
             }
-            chosen.push((self.programs[row].clone(), fits[row]));
+            chosen.push(self.programs[row].clone());
         }
-        for (program, fit) in &mut chosen {
-            for _ in 0..STEPS {
-                self.step(program, fit, trials);
+        self.programs = chosen;
+    }
+
+    fn walk(&mut self, steps: usize) {
+        let mut programs = std::mem::take(&mut self.programs);
+        for program in &mut programs {
+            let mut distance = self.distance(program);
+            for _ in 0..steps {
+                self.step(program, &mut distance);
             }
         }
-        self.programs = chosen.into_iter().map(|(program, _)| program).collect();
+        self.programs = programs;
     }
 
     /// One Metropolis step: a few parameters change; the prior is uniform and the change symmetric.
-    fn step(&mut self, program: &mut Vec<f64>, fit: &mut f64, trials: &[Trial]) {
+    fn step(&mut self, program: &mut Vec<f64>, distance: &mut f64) {
         let mut moved = program.clone();
         for _ in 0..self.rng.random_range(1..=3) {
             let row = self.rng.random_range(0..moved.len());
@@ -207,29 +234,38 @@ impl Ensemble {
                 reflected(moved[row] + by)
             };
         }
-        let (_, new) = self.fit(&moved, trials);
-        if self.rng.random::<f64>() < (new - *fit).exp() {
+        let new = self.distance(&moved);
+        if self.rng.random::<f64>() < (-0.5 * (new - *distance)).exp() {
             *program = moved;
-            *fit = new;
+            *distance = new;
         }
     }
 
-    /// Logarithms of a candidate's seconds, by program.
-    fn log_seconds(&self, row: usize, trials: &[Trial]) -> Vec<f64> {
+    /// Logarithms of a candidate's seconds by program, and the standard deviation that each of them has.
+    fn log_seconds(&self, row: usize) -> (Vec<f64>, f64) {
+        if self.tried.is_empty() {
+            let log =
+                |program: &Vec<f64>, row: usize| self.prior.log_time(program, &self.shapes[row]);
+            let relative = self.programs.iter().map(|p| log(p, row) - log(p, 0));
+            return (relative.collect(), 0.0);
+        }
+        let (weights, spread) = self.residual.towards(&self.candidates[row].cpus);
         let of = |program: &Vec<f64>| {
+            let deviations = self.deviations(program);
+            let (common, _) = self.residual.fit(&deviations);
+            let rest: Vec<f64> = deviations.iter().map(|d| d - common).collect();
             let time = self.prior.log_time(program, &self.shapes[row]);
-            let scale = if trials.is_empty() {
-                -self.prior.log_time(program, &self.shapes[0])
-            } else {
-                self.fit(program, trials).0
-            };
-            time + scale
+            time + common + dot(&weights, &rest)
         };
-        self.programs.iter().map(of).collect()
+        (self.programs.iter().map(of).collect(), spread)
     }
 
-    fn prediction(&self, row: usize, trials: &[Trial]) -> Prediction {
-        let mut all = self.log_seconds(row, trials);
+    fn prediction(&self, row: usize) -> Prediction {
+        let (logs, spread) = self.log_seconds(row);
+        let nodes = NORMAL.iter().map(|z| z * spread);
+        let mut all: Vec<f64> = nodes
+            .flat_map(|by| logs.iter().map(move |log| log + by))
+            .collect();
         all.sort_by(f64::total_cmp);
         let quantile = |share: f64| all[((all.len() - 1) as f64 * share).round() as usize].exp();
         Prediction {
@@ -240,18 +276,19 @@ impl Ensemble {
     }
 
     /// The candidate without a trial that promises most, and its expected improvement.
-    fn most_promising(&self, trials: &[Trial]) -> Option<(usize, f64)> {
-        let best = trials
-            .iter()
-            .map(|t| t.measured_s)
-            .fold(f64::INFINITY, f64::min)
-            .ln();
+    fn most_promising(&self) -> Option<(usize, f64)> {
+        let times = self.tried.iter().map(|(_, log_s)| *log_s);
+        let best = times.fold(f64::INFINITY, f64::min);
         let gain = |row: usize| {
-            let all = self.log_seconds(row, trials);
-            let gains = all.iter().map(|log| (-(log - best).exp_m1()).max(0.0));
-            gains.sum::<f64>() / all.len() as f64
+            let (logs, spread) = self.log_seconds(row);
+            let all = logs
+                .iter()
+                .flat_map(|log| NORMAL.iter().map(move |z| log + z * spread));
+            let gains = all.map(|log| (-(log - best).exp_m1()).max(0.0));
+            gains.sum::<f64>() / (logs.len() * NORMAL.len()) as f64
         };
-        let open = (0..self.shapes.len()).filter(|row| trials.iter().all(|t| t.candidate != *row));
+        let is_open = |row: &usize| self.tried.iter().all(|(tried, _)| tried != row);
+        let open = (0..self.shapes.len()).filter(is_open);
         open.map(|row| (row, gain(row)))
             .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))
     }
