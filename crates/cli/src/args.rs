@@ -246,7 +246,7 @@ mod tests {
     }
 
     /// Commands whose letters are those of another tool that users know: hyperfine.
-    const HABITS: &[&str] = &["steer bench"];
+    const HABITS: &[&str] = &["steer bench", "steer threads"];
 
     #[test]
     fn a_flag_has_the_same_letter_in_every_command() {

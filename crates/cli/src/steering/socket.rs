@@ -356,7 +356,9 @@ mod tests {
         let got = reply(&json!({ "ask": "get" }), &topology, &control);
         assert_eq!(
             got,
-            Ok(json!({ "policy": "", "period": "50ms", "paused": false, "steal_above": 2 }))
+            Ok(json!({
+                "policy": "", "period": "50ms", "paused": false, "stand_back": false, "steal_above": 2
+            }))
         );
         assert_eq!(
             set("steal_above", "never"),
