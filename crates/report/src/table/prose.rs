@@ -40,7 +40,7 @@ fn wrapped(text: &str, width: usize) -> String {
     let mut out = String::new();
     let mut paragraph = String::new();
     for line in text.lines() {
-        let is_item = line.trim_start().starts_with("- ");
+        let is_item = marker(line.trim_start()) > 0;
         let is_laid_out = line.is_empty() || line.starts_with('|') || line.starts_with("    ");
         if is_item || is_laid_out {
             end(&mut paragraph, &mut out, width);
@@ -62,13 +62,24 @@ fn wrapped(text: &str, width: usize) -> String {
     out
 }
 
+/// Returns the length of the marker that begins a list item, `- ` or `1. `; 0 if the line begins no item.
+fn marker(line: &str) -> usize {
+    let digits = line.chars().take_while(char::is_ascii_digit).count();
+    if line.starts_with("- ") {
+        2
+    } else if digits > 0 && line[digits..].starts_with(". ") {
+        digits + 2
+    } else {
+        0
+    }
+}
+
 /// Appends a complete paragraph to `out`. Further lines of a list item are aligned with its text.
 fn end(paragraph: &mut String, out: &mut String, width: usize) {
     if paragraph.is_empty() {
         return;
     }
-    let indent = if paragraph.starts_with("- ") { 2 } else { 0 };
-    *out += &filled(paragraph, width, indent);
+    *out += &filled(paragraph, width, marker(paragraph));
     out.push('\n');
     paragraph.clear();
 }
@@ -92,6 +103,11 @@ mod tests {
         let text = "one two\nthree four\n\n- five six seven\n- eight\n| a wide table |\n    code that is wide\n";
         let expected = "one two\nthree\nfour\n\n- five\n  six\n  seven\n- eight\n| a wide table |\n    code that is wide\n";
         assert_eq!(wrapped(text, 8), expected);
+        let numbered = "1. five six\n2. seven 3.5 eight\n";
+        assert_eq!(
+            wrapped(numbered, 8),
+            "1. five\n   six\n2. seven\n   3.5\n   eight\n"
+        );
         assert_eq!(wrapped("no end of line", 80), "no end of line");
         assert_eq!(wrapped("https://long.example", 8), "https://long.example");
     }
