@@ -159,7 +159,7 @@ pub struct Score {
 
 impl Score {
     /// Computes the scores of an outcome. The completion time of a program without a finished run is extrapolated from the
-    /// fraction of the run that it completed.
+    /// fraction of the run that it completed. If that is unknown, it is the experiment's length.
     #[must_use]
     pub fn of(outcome: &Outcome) -> Self {
         let programs: Vec<ProgramScore> = outcome
@@ -253,6 +253,9 @@ fn score(p: &ProgramOutcome, elapsed_s: f64) -> ProgramScore {
         (p.completions_s.iter().map(|c| c.ln()).sum::<f64>() / runs as f64).exp()
     } else {
         elapsed_s
+            / p.runs
+                .filter(|runs| *runs > 0.0)
+                .map_or(1.0, |runs| runs.min(1.0))
     };
     ProgramScore {
         name: p.name.clone(),
@@ -289,6 +292,23 @@ mod tests {
             sampled: None,
             run_queue_latency: None,
         }
+    }
+
+    #[test]
+    fn an_unfinished_run_is_extrapolated_from_its_completed_fraction() {
+        let of = |runs| {
+            let unfinished = ProgramOutcome {
+                runs,
+                ..program(&[])
+            };
+            let outcome = Outcome {
+                programs: vec![unfinished],
+                elapsed_s: 3.0,
+                ..Outcome::default()
+            };
+            Score::of(&outcome).programs[0].completion_s
+        };
+        assert_eq!([Some(0.25), Some(0.0), None].map(of), [12.0, 3.0, 3.0]);
     }
 
     #[test]
