@@ -20,7 +20,9 @@ fi
     cargo run --release --quiet -p countersteer-lab --example advice -- 200
     printf '\n### Recording speed, side by side with cachegrind\n\n'
     cargo run --release --quiet -p countersteer-profiler --example profile_speed
-    cat bench/live.md
+    echo
+    # What was measured by hand stays as it is.
+    sed -n '/^## Measured by hand$/,$p' docs/benchmarks.md
 } >"$page"
 cp "$page" docs/benchmarks.md
 echo "bench: figures in docs/benchmarks.md" >&2
