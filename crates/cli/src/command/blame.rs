@@ -7,7 +7,7 @@ use countersteer_lab::blame::{self, Blame};
 use countersteer_lab::{Experiment, LoadedMachine, plan};
 use countersteer_report::judge::percent;
 use countersteer_report::number;
-use countersteer_report::table::{plain, prose};
+use countersteer_report::table::{divided, prose};
 
 use super::profile::load_workload;
 use super::{print, print_json};
@@ -121,6 +121,7 @@ fn text(found: &Blame) -> String {
         }));
         row
     });
+    let rows: Vec<Vec<String>> = rows.collect();
     let title = format!(
         "{} on {} under {}: slowdown of each program, and without one of the others",
         found.workload, found.machine, found.policy
@@ -128,7 +129,7 @@ fn text(found: &Blame) -> String {
     format!(
         "{}\n{}\n\n{}\n\n{}{}",
         prose(&title),
-        plain(&head, rows),
+        divided(&head, &rows, 2),
         prose(APART),
         remedies(found),
         sentence(found),
@@ -158,7 +159,10 @@ fn remedies(found: &Blame) -> String {
             .iter()
             .map(|p| row(p.policy.clone(), &p.slowdown)),
     );
-    let places = format!("Slowdown under other policies:\n{}", plain(&head, rows));
+    let places = format!(
+        "Slowdown under other policies:\n{}",
+        divided(&head, &rows, 1)
+    );
     let Some(partition) = &found.partition else {
         return places;
     };
@@ -174,7 +178,7 @@ fn remedies(found: &Blame) -> String {
         "With a part of the last-level cache's {} ways, and CPU and bandwidth to itself:",
         partition.of_ways
     ));
-    format!("{places}\n\n{title}\n{}", plain(&head, rows))
+    format!("{places}\n\n{title}\n{}", divided(&head, &rows, 1))
 }
 
 /// Returns a sentence about the pair of programs with the greatest slowdown, and the best remedy for the slower program.

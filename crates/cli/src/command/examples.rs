@@ -71,8 +71,8 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
     (
         "threads",
         [
-            "threads -- ./program -t {n}",
-            "threads --env OMP_NUM_THREADS={n} -- ./program",
+            "threads -- ./program -t {threads}",
+            "threads --env OMP_NUM_THREADS={threads} -- ./program",
         ],
     ),
     (

@@ -41,6 +41,7 @@ pages![
     "scheduler-authors",
     "steering",
     "threads",
+    "auto-decisions",
     "counters",
     "scores",
     "machines",

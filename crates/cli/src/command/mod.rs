@@ -108,6 +108,11 @@ enum Command {
     /// word that contains blanks, `sh -c` runs it.
     Bench(Box<bench::Args>),
     /// Find how many threads a program should run with, and on which cores
+    ///
+    /// `{threads}` in the command, or in the value of an --env variable, stands for the number of threads; so does the letter n in
+    /// braces. A candidate is a set of CPUs with one thread per CPU. The candidates differ in their fast and slow cores, SMT siblings
+    /// and last-level caches. After each run, a model predicts the times of all candidates and selects the next one. At the end, the
+    /// best candidates are compared with the default, all CPUs, in rounds of runs.
     Threads(Box<threads::Args>),
     /// Steer the processes of this host that match a rules file, until stopped
     Daemon(daemon::Args),

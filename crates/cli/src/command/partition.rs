@@ -2,7 +2,7 @@
 
 use countersteer_lab::partition::{self, Division, Divisions};
 use countersteer_report::number;
-use countersteer_report::table::{plain, prose};
+use countersteer_report::table::{divided, prose};
 
 use super::profile::load_workload;
 use super::{print, print_json};
@@ -61,7 +61,7 @@ fn text(found: &Divisions) -> String {
     format!(
         "{}\n{}\n\n{}",
         prose(&title),
-        plain(&head, rows.into_iter().map(row)),
+        divided(&head, &rows.map(row), 1),
         prose(ASIDE)
     )
 }

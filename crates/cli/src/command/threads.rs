@@ -27,12 +27,7 @@ use crate::library;
 use crate::steering::here::Here;
 use crate::values::{percent, time};
 
-/// Find how many threads a program should run with, and on which cores
-///
-/// `{n}` in the command, or in the value of an --env variable, stands for the number of threads. A candidate is a set of CPUs with one
-/// thread per CPU. The candidates differ in their fast and slow cores, SMT siblings and last-level caches. After each run, a model
-/// predicts the times of all candidates and selects the next one. At the end, the best candidates are compared with the default, all
-/// CPUs, in rounds of runs.
+/// Arguments of `steer threads`.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
@@ -74,7 +69,7 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     here: HereArgs,
-    /// Program and its arguments; {n} stands for the number of threads
+    /// Program and its arguments; `{threads}`, or the letter n in braces, stands for the number of threads
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }

@@ -12,5 +12,5 @@ mod summary;
 pub use columns::{program_columns, score_columns};
 pub use compare::{COMPARE_SCHEMA, CompareProgram, CompareRun, Comparison, Judged};
 pub use prose::{labelled, prose};
-pub use render::{comparison, csv, csv_summary, markdown, plain, programs, ranking};
+pub use render::{comparison, csv, csv_summary, divided, markdown, plain, programs, ranking};
 pub use summary::{Better, COMPLETION, METRICS, Metric, Spread, Summary, measured, summarise};

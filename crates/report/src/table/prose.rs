@@ -30,7 +30,7 @@ pub fn labelled(label: &str, text: &str) -> String {
     ) + "\n"
 }
 
-fn known_columns() -> usize {
+pub(super) fn known_columns() -> usize {
     let columns = asked_columns().or_else(|| Table::new().width());
     let wide_enough = columns.filter(|columns| *columns >= NARROWEST);
     wide_enough.unwrap_or(USUAL).into()

@@ -13,6 +13,8 @@ use crate::bench::series::Arm;
 
 /// Name of the parameter.
 const NAME: &str = "n";
+/// Long form of the parameter. `--help` shows it, because there `{n}` is replaced by a line break (clap).
+const LONG: &str = "{threads}";
 /// Variable by which OpenMP programs take their number of threads.
 const OPENMP: &str = "OMP_NUM_THREADS";
 
@@ -35,12 +37,16 @@ impl Form {
                 given: given.clone(),
             }),
         };
+        let place = format!("{{{NAME}}}");
+        let short = |text: &String| text.replace(LONG, &place);
+        let command: Vec<String> = command.iter().map(short).collect();
+        let command = command.as_slice();
+        let assignments: Vec<String> = assignments.iter().map(short).collect();
         let assignments = assignments
             .iter()
             .map(split)
             .collect::<Result<Vec<_>, _>>()?;
         let values = assignments.iter().map(|(_, value)| value);
-        let place = format!("{{{NAME}}}");
         if !command
             .iter()
             .chain(values)
@@ -157,6 +163,8 @@ mod tests {
             form.bound(2, &cpus("0-1")).unwrap(),
             "OMP_PLACES='{0}:2' OMP_PROC_BIND=close OMP_NUM_THREADS=2 sh"
         );
+        let long = Form::new(&words("sh -c {threads}"), &[]).unwrap();
+        assert_eq!(long.typed(4, None), "sh -c 4");
         let text = Form::new(&["echo {n} | cat".to_owned()], &[]).unwrap();
         assert_eq!(text.typed(3, None), "sh -c 'echo 3 | cat'");
     }

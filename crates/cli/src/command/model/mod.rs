@@ -13,7 +13,7 @@ use countersteer_model::models::{Judged, ModelFile, Target, shipped};
 use countersteer_model::profile::Profile;
 use countersteer_model::suggestion::suggestion;
 use countersteer_model::topology::Topology;
-use countersteer_report::table::plain;
+use countersteer_report::table::{divided, plain};
 use countersteer_report::write_atomically;
 use countersteer_train::data::{Data, missing, most_events};
 use countersteer_train::records::pair;
@@ -151,7 +151,7 @@ fn list(json: bool) -> anyhow::Result<()> {
         "in interval",
         "abstains",
     ];
-    print(&plain(&heads, cells))
+    print(&divided(&heads, &cells.collect::<Vec<_>>(), 1))
 }
 
 /// Returns all models with their paths: the user's own models first, then the shipped ones, each sorted by path.
@@ -411,7 +411,8 @@ fn eval(
         .chain(judge::NAMES)
         .chain(["in interval", "abstains", "exported"])
         .collect();
-    print(&plain(&heads, rows.iter().map(Evaluated::cells)))
+    let cells: Vec<_> = rows.iter().map(Evaluated::cells).collect();
+    print(&divided(&heads, &cells, 3))
 }
 
 impl Material {
