@@ -29,7 +29,14 @@ impl Ranking {
         let gain = best.throughput.words_of("throughput");
         let loser = best.loser_text();
         match self.verdict {
-            Verdict::Use => format!("Use {policy}: {gain}, {loser}{}.", self.equals()),
+            Verdict::Use if best.throughput.low > 0.0 => {
+                format!("Use {policy}: {gain}, {loser}{}.", self.equals())
+            }
+            // On random mixes such a policy did not harm, and often gained much; so it is still the advice.
+            Verdict::Use => format!(
+                "Try {policy}: {gain}, {loser}{}. The interval contains zero: confirm it with `steer trial`.",
+                self.equals()
+            ),
             Verdict::Costly => {
                 let slower = best.slowdown.map(|s| s.words()).unwrap_or_default();
                 format!(
