@@ -70,7 +70,8 @@ impl AffinityEngine {
         let Some(member) = self.tasks.members.get(&tid) else {
             return Ok(());
         };
-        let Ok(found) = affinity::stored_mask(tid) else {
+        let current = member.placed.as_ref().unwrap_or(&member.before.cpus);
+        let Ok(found) = affinity::mask_beside(tid, current) else {
             applied.gone += 1;
             return Ok(());
         };
@@ -88,7 +89,7 @@ impl AffinityEngine {
         match affinity::confine(tid, wanted) {
             Ok(()) => {
                 // A cpuset may leave fewer CPUs than requested.
-                let got = affinity::stored_mask(tid).unwrap_or_else(|_| wanted.clone());
+                let got = affinity::mask_beside(tid, wanted).unwrap_or_else(|_| wanted.clone());
                 if got != *wanted {
                     journal.write(Entry::AffinitySet(got.clone()))?;
                 }

@@ -240,15 +240,16 @@ impl TaskTable {
     pub(super) fn look_at_masks(&mut self) -> u32 {
         let members = self.members.range(self.next_mask..);
         let placed = members.filter(|(_, m)| m.placed.is_some());
-        let chosen: Vec<u32> = placed.take(LOOKED_AT).map(|(tid, _)| *tid).collect();
+        let chosen = placed.take(LOOKED_AT);
+        let chosen: Vec<_> = chosen.map(|(tid, m)| (*tid, m.placed.clone())).collect();
         self.next_mask = match chosen.last() {
-            Some(last) if chosen.len() == LOOKED_AT => last + 1,
+            Some((last, _)) if chosen.len() == LOOKED_AT => last + 1,
             _ => 0,
         };
         // A thread that has just ended has no mask.
         let found = chosen
             .into_iter()
-            .filter_map(|tid| Some((tid, affinity::stored_mask(tid).ok()?)));
+            .filter_map(|(tid, mask)| Some((tid, affinity::mask_beside(tid, &mask?).ok()?)));
         let is_changed = |(tid, mask): &(u32, CpuSet)| {
             let member = self.members.get(tid);
             member.is_some_and(|m| !m.has_own_or_ours(mask))
