@@ -51,7 +51,7 @@ impl Ground {
     fn unmet_on(self, topology: &Topology) -> Option<&'static str> {
         let types = &topology.core_types;
         match self {
-            Self::CoresAlike if !(pipelines_alike(types) && capacities_alike(types)) => {
+            Self::CoresAlike if !cores_alike(types) => {
                 Some("it takes all cores to be alike, and here they are not")
             }
             Self::PipelinesAlike if !pipelines_alike(types) => Some(
@@ -79,6 +79,11 @@ const HEADROOM: f64 = 1280.0 / 1024.0;
 fn pipelines_alike(types: &[CoreType]) -> bool {
     let of = |t: &CoreType| (t.dispatch_width, t.window, t.in_order);
     types.windows(2).all(|pair| of(&pair[0]) == of(&pair[1]))
+}
+
+/// True if core types have equal pipelines and similar capacities, so that their caches matter more than the types.
+pub(crate) fn cores_alike(types: &[CoreType]) -> bool {
+    pipelines_alike(types) && capacities_alike(types)
 }
 
 /// True if capacities and clocks each differ by at most Linux's headroom. Both are compared, since kernels give all CPUs of

@@ -5,7 +5,7 @@
 use countersteer_model::policy::PolicyDef;
 use countersteer_model::topology::{GroupBy, Topology};
 
-use crate::reach::is_uniform;
+use crate::reach::{cores_alike, is_uniform};
 use crate::{contention, hsf, joint};
 
 /// Policies for a kind of machine.
@@ -46,11 +46,13 @@ impl Ground {
         let number = |by| topology.groups_by(by).len();
         let cores = number(GroupBy::Core);
         let siblings = cores < topology.cpus.len();
-        match (number(GroupBy::CoreType) > 1, siblings) {
+        let types_differ = number(GroupBy::CoreType) > 1 && !cores_alike(&topology.core_types);
+        match (types_differ, siblings) {
             (true, true) => &TYPES_AND_SIBLINGS,
             (true, false) => &TYPES,
             (false, _) if is_uniform(topology) => &UNIFORM,
             (false, true) if number(GroupBy::Llc) < 2 => &SIBLINGS,
+            (false, false) if number(GroupBy::Llc) < 2 => &UNIFORM,
             (false, false) if number(GroupBy::Llc) >= cores => &PRIVATE,
             (false, _) => &CACHES,
         }

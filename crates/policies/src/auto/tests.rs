@@ -197,6 +197,7 @@ fn the_ground_follows_from_core_types_caches_and_smt() {
         ("juno-2-4", "joint"),
         ("i9-12900k-8p8e", "joint"),
         ("i9-12900k", "hsf"),
+        ("ryzen-7950x3d", "joint"),
         ("server-12llc", "joint"),
     ] {
         assert_eq!(first(&shipped(machine)), Some(policy), "{machine}");
