@@ -323,17 +323,21 @@ fn keep(kept: &Kept) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_policy_that_loses_its_blocks_is_remembered_as_linux() {
-        let before = Remembered {
+    fn stored(measured: Option<Measured>) -> Remembered {
+        Remembered {
             program: "/bin/a".into(),
             identity: "build-id:01".into(),
             machine: "m".into(),
             machine_sha256: "02".into(),
             policy: "hsf".into(),
             why: "Use hsf".into(),
-            measured: None,
-        };
+            measured,
+        }
+    }
+
+    #[test]
+    fn a_policy_that_loses_its_blocks_is_remembered_as_linux() {
+        let before = stored(None);
         let gain = |pairs, gain, verdict| Gain {
             program: "all".into(),
             pairs,
@@ -358,19 +362,11 @@ mod tests {
 
     #[test]
     fn a_short_run_does_not_replace_the_evidence_of_a_long_one() {
-        let before = Remembered {
-            program: "/bin/a".into(),
-            identity: "build-id:01".into(),
-            machine: "m".into(),
-            machine_sha256: "02".into(),
-            policy: "hsf".into(),
-            why: "Use hsf".into(),
-            measured: Some(Measured {
-                gain: 0.1,
-                interval: Some((0.08, 0.12)),
-                pairs: 40,
-            }),
-        };
+        let before = stored(Some(Measured {
+            gain: 0.1,
+            interval: Some((0.08, 0.12)),
+            pairs: 40,
+        }));
         let gain = |pairs| Gain {
             program: "all".into(),
             pairs,

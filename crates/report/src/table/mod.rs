@@ -5,12 +5,14 @@
 
 mod columns;
 mod compare;
+mod divided;
 mod prose;
 mod render;
 mod summary;
 
 pub use columns::{program_columns, score_columns};
 pub use compare::{COMPARE_SCHEMA, CompareProgram, CompareRun, Comparison, Judged};
+pub use divided::divided;
 pub use prose::{labelled, prose};
-pub use render::{comparison, csv, csv_summary, divided, markdown, plain, programs, ranking};
+pub use render::{comparison, csv, csv_summary, markdown, plain, programs, ranking};
 pub use summary::{Better, COMPLETION, METRICS, Metric, Spread, Summary, measured, summarise};
