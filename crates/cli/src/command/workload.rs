@@ -8,6 +8,7 @@ use countersteer_files::read;
 use countersteer_lab::import::{self, FORMATS, Options};
 use countersteer_model::profile::Profile;
 use countersteer_model::workload::Workload;
+use countersteer_report::table::prose;
 use countersteer_report::write_atomically;
 use serde::Serialize;
 
@@ -41,7 +42,7 @@ pub enum Args {
 /// Arguments of `steer workload import`.
 #[derive(Debug, clap::Args)]
 pub struct Import {
-    /// Input file: perf.data, JSON of rt-app, text of ftrace, a Perfetto trace, or - for standard input
+    /// Input file: perf.data, trace-cmd's trace.dat, text of ftrace, a Perfetto trace, JSON of rt-app, or - for standard input
     file: PathBuf,
     /// Format of the input file; default: detected from its contents
     #[arg(long, value_parser = FORMATS.iter().map(|f| f.name).collect::<Vec<_>>())]
@@ -141,7 +142,7 @@ fn import(args: Import) -> anyhow::Result<()> {
     };
     let imported = import::import(&name, stream, &options)?;
     for warning in &imported.warnings {
-        eprintln!("steer: {warning}");
+        eprint!("{}", prose(&format!("steer: {warning}\n")));
     }
     let Some(path) = &args.output else {
         return if args.json {

@@ -1,6 +1,8 @@
 //! Import of text lines with `sched_switch` and `sched_wakeup`, in the formats of ftrace's `trace` file, `trace-cmd report`
 //! and `perf script`.
 
+use std::collections::BTreeMap;
+
 use countersteer_model::textfile::TextError;
 
 use super::Tasks;
@@ -17,16 +19,21 @@ pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
     let text = String::from_utf8_lossy(&bytes);
     let mut timeline = Timeline::default();
     let mut lost = false;
+    let mut others: BTreeMap<&str, u64> = BTreeMap::new();
     for (nth, line) in text.lines().enumerate() {
         lost |= line.contains("LOST ") && line.contains("EVENTS");
         let Some((head, event, fields)) = event_of(line) else {
+            if let Some(event) = name_of_event(line) {
+                *others.entry(event).or_default() += 1;
+            }
             continue;
         };
         let at = |why: &str| TextError::at_line(path, &text, nth + 1, why);
         let time_ns = time_ns(head).ok_or_else(|| at("there is no time before the event"))?;
+        let place = (time_ns, cpu(head));
         let seen = match event {
-            "sched_switch" => switch(&mut timeline, time_ns, fields),
-            _ => wakeup(&mut timeline, time_ns, fields),
+            "sched_switch" => switch(&mut timeline, place, fields),
+            _ => wakeup(&mut timeline, place, fields),
         };
         seen.ok_or_else(|| at("the fields of this event are not those of the kernel"))?;
     }
@@ -35,6 +42,9 @@ pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
             path,
             "there is no line with `sched_switch:`",
         ));
+    }
+    for (event, count) in others {
+        timeline.skip(format!("{count} x {event}"));
     }
     let lost = lost.then(|| "events were lost while this was recorded: times are too short".into());
     Ok(timeline.tasks(lost.into_iter().collect()))
@@ -60,6 +70,22 @@ fn event_of(line: &str) -> Option<(&str, &str, &str)> {
     })
 }
 
+/// Returns the name of the event in a line of any event, behind the time.
+fn name_of_event(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace();
+    words.find(|word| time_ns(word).is_some())?;
+    words.next()?.strip_suffix(':')
+}
+
+/// Time of an event in ns, and its CPU.
+type Place = (u64, Option<u32>);
+
+/// Parses the CPU in brackets before the time, as in `[003]`. A name in brackets would be further ahead.
+fn cpu(head: &str) -> Option<u32> {
+    let mut words = head.split_whitespace().rev().skip(1);
+    words.find_map(|word| word.strip_prefix('[')?.strip_suffix(']')?.parse().ok())
+}
+
 /// Parses the time at the end of the text before the event, as in `12.345678:`. Returns ns.
 fn time_ns(head: &str) -> Option<u64> {
     let word = head.split_whitespace().last()?.strip_suffix(':')?;
@@ -74,36 +100,62 @@ fn time_ns(head: &str) -> Option<u64> {
         .checked_add(fraction * 10_u64.pow(9 - digits))
 }
 
-fn switch(timeline: &mut Timeline, time_ns: u64, fields: &str) -> Option<()> {
+fn switch(timeline: &mut Timeline, (time_ns, cpu): Place, fields: &str) -> Option<()> {
     let (prev, next) = fields.split_once(" ==> ")?;
-    let (prev_name, prev_tid, state) = thread(prev, "prev_")?;
-    let (next_name, next_tid, _) = thread(next, "next_")?;
-    timeline.name(prev_tid, prev_name);
-    timeline.name(next_tid, next_name);
+    let prev = Thread::parse(prev, "prev_")?;
+    let next = Thread::parse(next, "next_")?;
     // R means runnable and R+ preempted; in every other state, the thread waits.
-    let sleeps = !state.starts_with('R');
-    timeline.push(time_ns, prev_tid, What::Out { sleeps });
-    timeline.push(time_ns, next_tid, What::In);
+    let sleeps = !prev.state.starts_with('R');
+    prev.describe(timeline, time_ns);
+    next.describe(timeline, time_ns);
+    timeline.push(time_ns, cpu, prev.tid, What::Out { sleeps });
+    timeline.push(time_ns, cpu, next.tid, What::In);
     Some(())
 }
 
-fn wakeup(timeline: &mut Timeline, time_ns: u64, fields: &str) -> Option<()> {
-    let (name, tid, _) = thread(fields, "")?;
-    timeline.name(tid, name);
-    timeline.push(time_ns, tid, What::Woken);
+fn wakeup(timeline: &mut Timeline, (time_ns, cpu): Place, fields: &str) -> Option<()> {
+    let thread = Thread::parse(fields, "")?;
+    thread.describe(timeline, time_ns);
+    timeline.push(time_ns, cpu, thread.tid, What::Woken);
     Some(())
 }
 
-/// Parses a thread's name, TID and state: `prev_comm=a b prev_pid=7 prev_prio=120 prev_state=S`, or `a b:7 [120] S`.
-fn thread<'a>(fields: &'a str, prefix: &str) -> Option<(&'a str, i32, &'a str)> {
-    if let Some(rest) = fields.strip_prefix(&format!("{prefix}comm=")) {
-        let (name, rest) = rest.split_once(&format!(" {prefix}pid="))?;
-        let tid = rest.split_whitespace().next()?.parse().ok()?;
-        let state = rest.split_once(&format!("{prefix}state="));
-        return Some((name, tid, state.map_or("", |(_, state)| state)));
+/// Fields of one thread in an event.
+struct Thread<'a> {
+    name: &'a str,
+    tid: i32,
+    priority: Option<i32>,
+    state: &'a str,
+}
+
+impl<'a> Thread<'a> {
+    /// Parses `prev_comm=a b prev_pid=7 prev_prio=120 prev_state=S`, or `a b:7 [120] S`.
+    fn parse(fields: &'a str, prefix: &str) -> Option<Self> {
+        if let Some(rest) = fields.strip_prefix(&format!("{prefix}comm=")) {
+            let (name, rest) = rest.split_once(&format!(" {prefix}pid="))?;
+            let value = |field: &str| Some(rest.split_once(&format!("{prefix}{field}="))?.1);
+            return Some(Self {
+                name,
+                tid: rest.split_whitespace().next()?.parse().ok()?,
+                priority: value("prio").and_then(|text| text.split(' ').next()?.parse().ok()),
+                state: value("state").unwrap_or_default(),
+            });
+        }
+        let (thread, rest) = fields.rsplit_once(" [")?;
+        let (name, tid) = thread.rsplit_once(':')?;
+        let (priority, state) = rest.split_once(']')?;
+        Some(Self {
+            name,
+            tid: tid.parse().ok()?,
+            priority: priority.parse().ok(),
+            state: state.trim(),
+        })
     }
-    let (thread, rest) = fields.rsplit_once(" [")?;
-    let (name, tid) = thread.rsplit_once(':')?;
-    let state = rest.split_once(']')?.1.trim();
-    Some((name, tid.parse().ok()?, state))
+
+    fn describe(&self, timeline: &mut Timeline, time_ns: u64) {
+        timeline.name(time_ns, self.tid, self.name);
+        if let Some(priority) = self.priority {
+            timeline.priority(self.tid, priority);
+        }
+    }
 }

@@ -10,6 +10,7 @@ mod perf_data;
 mod perfetto;
 mod rt_app;
 mod timeline;
+mod trace_dat;
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -64,7 +65,7 @@ pub struct Format {
 }
 
 /// All supported formats, in the order of detection.
-pub static FORMATS: [Format; 4] = [
+pub static FORMATS: [Format; 5] = [
     Format {
         name: "perf",
         what: "perf.data of `perf sched record` or `perf record --switch-events`",
@@ -82,6 +83,12 @@ pub static FORMATS: [Format; 4] = [
         what: "text of ftrace, `trace-cmd report` or `perf script` with sched_switch",
         detects: ftrace::detects,
         read: ftrace::read,
+    },
+    Format {
+        name: "trace-cmd",
+        what: "trace.dat of `trace-cmd record`, version 6 or 7, with sched_switch",
+        detects: trace_dat::detects,
+        read: trace_dat::read,
     },
     Format {
         name: "perfetto",
@@ -217,7 +224,8 @@ impl Task {
             .get(&self.name)
             .unwrap_or(&options.profile);
         let (path, instructions) = profile_named(profile)?;
-        let work_mi = self.cpu_s * options.mips;
+        let scale = rounded(self.cpu_s * options.mips * 1e6 / instructions as f64);
+        let work_mi = scale * instructions as f64 / 1e6;
         let sleeps = self.sleeps > 0.0 && self.sleep_s > 0.0;
         Ok(WorkloadProgram {
             name: Some(printable(&self.name).into_owned()),
@@ -226,10 +234,10 @@ impl Task {
             copies: self.copies,
             nice: self.nice,
             start_s: rounded(self.start_s),
-            burst_mi: sleeps.then(|| rounded(work_mi / (self.sleeps + 1.0))),
+            burst_mi: sleeps.then(|| rounded_up(work_mi / (self.sleeps.round() + 1.0))),
             sleep_ms: sleeps.then(|| rounded(self.sleep_s * 1e3)),
             launch_on: self.cpus,
-            scale: rounded(work_mi * 1e6 / instructions as f64),
+            scale,
             ..WorkloadProgram::default()
         })
     }
@@ -238,6 +246,17 @@ impl Task {
 /// Rounds a value to six digits; further digits are noise for human readers.
 fn rounded(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
+}
+
+/// Rounds a value up to six digits. Bursts that are too short by a digit have one more sleep between them.
+fn rounded_up(value: f64) -> f64 {
+    let step = 10_f64.powf(value.abs().max(f64::MIN_POSITIVE).log10().floor() - 5.0);
+    let near = rounded(value);
+    if near < value {
+        rounded(near + step)
+    } else {
+        near
+    }
 }
 
 /// Returns the path of a profile for the workload file, and the number of instructions of one run.

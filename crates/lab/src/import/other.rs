@@ -8,11 +8,7 @@ struct Kind {
     sentence: &'static str,
 }
 
-const KINDS: [Kind; 12] = [
-    kind(
-        b"\x17\x08Dtracing",
-        "it looks like trace-cmd's trace.dat: `trace-cmd report -i FILE > FILE.txt` converts it to text, which is read",
-    ),
+const KINDS: [Kind; 11] = [
     kind(
         b"\x1f\x8b",
         "it looks like gzip: unpack it first (`gunzip`)",
@@ -103,8 +99,7 @@ mod tests {
 
     #[test]
     fn files_of_other_tools_are_named() {
-        let cases: [(&[u8], &str); 9] = [
-            (b"\x17\x08Dtracing6\0", "trace-cmd report"),
+        let cases: [(&[u8], &str); 8] = [
             (b"\x1f\x8b\x08\0", "gunzip"),
             (b"{\"lscpu\": [{\"field\": \"Architecture:\"}]}", "lscpu -J"),
             (

@@ -79,19 +79,22 @@ impl Reader {
     fn see(&mut self, event: &str, common: &CommonData, record: EventRecord<'_>) {
         match record {
             EventRecord::Comm(comm) => {
+                // Names of threads that ran before have no time.
+                let time_ns = common.timestamp.unwrap_or(0);
                 let name = comm.name.as_slice();
-                self.timeline.name(comm.tid, &text(&name));
+                self.timeline.name(time_ns, comm.tid, &text(&name));
             }
-            EventRecord::Fork(fork) => self.inherit(fork.ptid, fork.tid),
+            EventRecord::Fork(fork) => self.inherit(fork.timestamp, fork.ptid, fork.tid),
             // A thread that is counted alone has no context switch at its exit.
             EventRecord::Exit(exit) => {
+                let out = What::Out { sleeps: false };
                 self.timeline
-                    .push(exit.timestamp, exit.tid, What::Out { sleeps: false });
+                    .push(exit.timestamp, common.cpu, exit.tid, out);
             }
             EventRecord::Lost(lost) => self.lost = self.lost.saturating_add(lost.count),
             EventRecord::ContextSwitch(switch) => {
                 if let (Some(time_ns), Some(tid)) = (common.timestamp, common.tid) {
-                    self.timeline.push(time_ns, tid, what(&switch));
+                    self.timeline.push(time_ns, common.cpu, tid, what(&switch));
                 }
             }
             EventRecord::Sample(sample) => {
@@ -102,9 +105,9 @@ impl Reader {
     }
 
     /// Gives a child thread its parent's name until a record sets another.
-    fn inherit(&mut self, parent: i32, child: i32) {
+    fn inherit(&mut self, time_ns: u64, parent: i32, child: i32) {
         if let Some(name) = self.timeline.name_of(parent) {
-            self.timeline.name(child, &name);
+            self.timeline.name(time_ns, child, &name);
         }
     }
 
@@ -119,16 +122,20 @@ impl Reader {
                 let next = self.int(raw, 56)?;
                 // Only the low 32 bits of the 64-bit state are used.
                 let state = self.int(raw, if self.little_endian { 32 } else { 36 })?;
-                self.timeline.name(prev, &comm(raw, 8)?);
-                self.timeline.name(next, &comm(raw, 40)?);
+                self.timeline.name(time_ns, prev, &comm(raw, 8)?);
+                self.timeline.name(time_ns, next, &comm(raw, 40)?);
+                self.timeline.priority(prev, self.int(raw, 28)?);
+                self.timeline.priority(next, self.int(raw, 60)?);
                 let sleeps = state & 0xff != 0;
-                self.timeline.push(time_ns, prev, What::Out { sleeps });
-                self.timeline.push(time_ns, next, What::In);
+                self.timeline
+                    .push(time_ns, sample.cpu, prev, What::Out { sleeps });
+                self.timeline.push(time_ns, sample.cpu, next, What::In);
             }
             "sched:sched_waking" | "sched:sched_wakeup" | "sched:sched_wakeup_new" => {
                 let tid = self.int(raw, 24)?;
-                self.timeline.name(tid, &comm(raw, 8)?);
-                self.timeline.push(time_ns, tid, What::Woken);
+                self.timeline.name(time_ns, tid, &comm(raw, 8)?);
+                self.timeline.priority(tid, self.int(raw, 28)?);
+                self.timeline.push(time_ns, sample.cpu, tid, What::Woken);
             }
             _ => {}
         }

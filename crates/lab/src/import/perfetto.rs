@@ -55,12 +55,16 @@ struct Switch {
     prev_comm: Option<String>,
     #[prost(int32, optional, tag = "2")]
     prev_pid: Option<i32>,
+    #[prost(int32, optional, tag = "3")]
+    prev_prio: Option<i32>,
     #[prost(int64, optional, tag = "4")]
     prev_state: Option<i64>,
     #[prost(string, optional, tag = "5")]
     next_comm: Option<String>,
     #[prost(int32, optional, tag = "6")]
     next_pid: Option<i32>,
+    #[prost(int32, optional, tag = "7")]
+    next_prio: Option<i32>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -69,6 +73,8 @@ struct Wakeup {
     comm: Option<String>,
     #[prost(int32, optional, tag = "2")]
     pid: Option<i32>,
+    #[prost(int32, optional, tag = "3")]
+    prio: Option<i32>,
 }
 
 /// Compact form of events: one column per field; times are differences from the previous row.
@@ -80,6 +86,8 @@ struct Compact {
     switch_prev_state: Vec<i64>,
     #[prost(int32, repeated, tag = "3")]
     switch_next_pid: Vec<i32>,
+    #[prost(int32, repeated, tag = "4")]
+    switch_next_prio: Vec<i32>,
     #[prost(string, repeated, tag = "5")]
     intern_table: Vec<String>,
     #[prost(uint32, repeated, tag = "6")]
@@ -131,7 +139,7 @@ pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
     let mut running: Vec<Option<i32>> = Vec::new();
     for bundle in bundles {
         for event in bundle.event {
-            see(&mut timeline, event);
+            see(&mut timeline, bundle.cpu, event);
         }
         if let Some(compact) = bundle.compact_sched {
             let cpu = bundle.cpu.unwrap_or(0) as usize;
@@ -139,7 +147,7 @@ pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
                 return Err(TextError::value(path, format!("there is no CPU {cpu}")));
             }
             running.resize(running.len().max(cpu + 1), None);
-            unpack(&mut timeline, &compact, &mut running[cpu]);
+            unpack(&mut timeline, bundle.cpu, &compact, &mut running[cpu]);
         }
     }
     if timeline.is_empty() {
@@ -150,16 +158,27 @@ pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
     Ok(timeline.tasks(lost.into_iter().collect()))
 }
 
-fn see(timeline: &mut Timeline, event: Event) {
+fn see(timeline: &mut Timeline, cpu: Option<u32>, event: Event) {
     let time_ns = event.timestamp.unwrap_or(0);
     if let Some(switch) = event.sched_switch {
         let prev = switch.prev_pid.unwrap_or(0);
         let next = switch.next_pid.unwrap_or(0);
-        timeline.name(prev, switch.prev_comm.as_deref().unwrap_or_default());
-        timeline.name(next, switch.next_comm.as_deref().unwrap_or_default());
+        timeline.name(
+            time_ns,
+            prev,
+            switch.prev_comm.as_deref().unwrap_or_default(),
+        );
+        timeline.name(
+            time_ns,
+            next,
+            switch.next_comm.as_deref().unwrap_or_default(),
+        );
+        for (tid, priority) in [(prev, switch.prev_prio), (next, switch.next_prio)] {
+            timeline.priority(tid, priority.unwrap_or(120));
+        }
         let sleeps = sleeps(switch.prev_state.unwrap_or(0));
-        timeline.push(time_ns, prev, What::Out { sleeps });
-        timeline.push(time_ns, next, What::In);
+        timeline.push(time_ns, cpu, prev, What::Out { sleeps });
+        timeline.push(time_ns, cpu, next, What::In);
     }
     let woken = event
         .sched_waking
@@ -167,33 +186,37 @@ fn see(timeline: &mut Timeline, event: Event) {
         .or(event.sched_wakeup_new);
     if let Some(woken) = woken {
         let tid = woken.pid.unwrap_or(0);
-        timeline.name(tid, woken.comm.as_deref().unwrap_or_default());
-        timeline.push(time_ns, tid, What::Woken);
+        timeline.name(time_ns, tid, woken.comm.as_deref().unwrap_or_default());
+        timeline.priority(tid, woken.prio.unwrap_or(120));
+        timeline.push(time_ns, cpu, tid, What::Woken);
     }
 }
 
 /// Adds the rows of the compact form. A row names only the next thread; the previous thread is the next one of the CPU's row
 /// before.
-fn unpack(timeline: &mut Timeline, compact: &Compact, running: &mut Option<i32>) {
+fn unpack(timeline: &mut Timeline, cpu: Option<u32>, compact: &Compact, running: &mut Option<i32>) {
     let mut time_ns = 0_u64;
     for (row, delta) in compact.switch_timestamp.iter().enumerate() {
         time_ns = time_ns.saturating_add(*delta);
         let next = compact.switch_next_pid.get(row).copied().unwrap_or(0);
         let name = compact.switch_next_comm_index.get(row);
         if let Some(name) = name.and_then(|&at| compact.intern_table.get(at as usize)) {
-            timeline.name(next, name);
+            timeline.name(time_ns, next, name);
+        }
+        if let Some(&priority) = compact.switch_next_prio.get(row) {
+            timeline.priority(next, priority);
         }
         let state = compact.switch_prev_state.get(row).copied().unwrap_or(0);
         if let Some(prev) = running.replace(next) {
             let sleeps = sleeps(state);
-            timeline.push(time_ns, prev, What::Out { sleeps });
+            timeline.push(time_ns, cpu, prev, What::Out { sleeps });
         }
-        timeline.push(time_ns, next, What::In);
+        timeline.push(time_ns, cpu, next, What::In);
     }
     let mut time_ns = 0_u64;
     for (delta, tid) in compact.waking_timestamp.iter().zip(&compact.waking_pid) {
         time_ns = time_ns.saturating_add(*delta);
-        timeline.push(time_ns, *tid, What::Woken);
+        timeline.push(time_ns, cpu, *tid, What::Woken);
     }
 }
 
@@ -215,14 +238,15 @@ pub(super) fn full<'a>(
             prev_state: Some(state),
             next_comm: Some(next_comm.into()),
             next_pid: Some(next),
+            ..Switch::default()
         }),
         ..Event::default()
     };
     let wake = |(time_ns, tid)| Event {
         timestamp: Some(time_ns),
         sched_waking: Some(Wakeup {
-            comm: None,
             pid: Some(tid),
+            ..Wakeup::default()
         }),
         ..Event::default()
     };

@@ -5,6 +5,8 @@ use prost::Message;
 use super::*;
 use crate::Experiment;
 
+mod trace_dat;
+
 /// `worker` runs 10 ms and sleeps 30 ms, three times. It preempts `hog`, which never sleeps. Times in ms.
 const SWITCHES: [(u64, i32, char, i32); 6] = [
     (10, 7, 'S', 8),
@@ -102,6 +104,30 @@ fn text_of_ftrace_gives_bursts_and_sleeps() {
     let broken = "x-1 [000] 1.000001: sched_switch: what\n";
     let error = ftrace::read("t.txt", broken.into()).unwrap_err();
     assert_eq!(error.line, Some(1), "{error}");
+}
+
+#[test]
+fn a_thread_whose_switch_is_missing_ran_until_the_next_one_of_its_cpu() {
+    let switch = |us: u64, cpu: u32, prev: &str, state: &str, next: &str| {
+        format!("x-1 [00{cpu}] 1.{us:06}: sched_switch: {prev} [120] {state} ==> {next} [115]\n")
+    };
+    let text = [
+        switch(0, 0, "a:1", "R", "hidden:2"),
+        // The hidden thread is never switched out, and `b` begins elsewhere by a clock that is ahead.
+        switch(3_000, 0, "a:1", "S", "b:3"),
+        switch(4_000, 1, "b:3", "S", "swapper:0"),
+        switch(9_000, 0, "swapper:0", "R", "a:1"),
+        switch(10_000, 0, "a:1", "S", "swapper:0"),
+    ];
+    let read = tasks("ftrace", text.concat().as_bytes());
+    let of = |name: &str| read.tasks.iter().find(|t| t.name == name).unwrap();
+    assert!((of("hidden").cpu_s - 0.003).abs() < 1e-9, "{read:?}");
+    assert!((of("a").cpu_s - 0.001).abs() < 1e-9, "{read:?}");
+    assert_eq!((of("hidden").nice, of("b").nice), (-5, 0));
+    assert!(
+        read.warnings[0].starts_with("2 switches are missing"),
+        "{read:?}"
+    );
 }
 
 fn state_of(letter: char) -> i64 {
@@ -346,7 +372,9 @@ fn no_input_makes_a_reader_panic() {
     let ftrace = ftrace_text();
     let compact =
         perfetto::compact([(1, 0, 7, "a"), (2, 1, 8, "b")].into_iter(), [(3, 7)]).encode_to_vec();
-    let examples: [(&str, &[u8]); 4] = [
+    let trace_dat = trace_dat::example();
+    let examples: [(&str, &[u8]); 5] = [
+        ("trace-cmd", &trace_dat),
         ("perf", &perf),
         ("rt-app", RT_APP.as_bytes()),
         ("ftrace", ftrace.as_bytes()),

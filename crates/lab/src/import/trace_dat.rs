@@ -1,0 +1,255 @@
+//! Import of trace-cmd's binary files (`trace.dat`), versions 6 and 7: switches and wake-ups of the first buffer.
+
+mod cursor;
+mod file;
+mod format;
+mod ring;
+
+use std::collections::HashMap;
+
+use countersteer_model::textfile::TextError;
+
+use self::cursor::Order;
+use self::file::{Contents, Tsc};
+use self::format::{Field, Format};
+use super::timeline::{Timeline, What};
+use super::{Tasks, ftrace};
+
+pub fn detects(bytes: &[u8]) -> bool {
+    bytes.starts_with(file::MAGIC)
+}
+
+pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
+    let damaged = |why: String| TextError::value(path, format!("damaged trace.dat: {why}"));
+    let contents = Contents::read(&bytes).map_err(damaged)?;
+    if let (Some(text), true) = (&contents.text, contents.cpus.is_empty()) {
+        return ftrace::read(path, text.to_vec());
+    }
+    let clock = Clock::of(&contents).map_err(|why| TextError::value(path, why))?;
+    let mut reader = Reader::new(&contents);
+    let layout =
+        layout(&contents).ok_or_else(|| damaged("its pages have no known format".into()))?;
+    let mut lost = contents.lost;
+    for (cpu, pages) in &contents.cpus {
+        let missed = ring::read(pages, layout, |time, data| {
+            reader.see(clock.ns(time), *cpu, data);
+        });
+        lost = lost.max(missed.map_err(damaged)?);
+    }
+    if reader.timeline.is_empty() {
+        let why = "there is no `sched_switch` in this file: record with `trace-cmd record -e sched_switch -e sched_waking`";
+        return Err(TextError::value(path, why));
+    }
+    Ok(reader.tasks(contents, lost))
+}
+
+fn layout(contents: &Contents<'_>) -> Option<ring::Layout> {
+    let format = Format::parse(&contents.page_format);
+    let (commit, data) = (format.field("commit")?, format.field("data")?);
+    (data.at < contents.page && format.field("timestamp")?.at == 0).then_some(ring::Layout {
+        order: contents.order,
+        page: contents.page,
+        commit: (commit.at, commit.size),
+        data: data.at,
+    })
+}
+
+/// Conversion of a file's times to ns.
+struct Clock(Option<Tsc>);
+
+impl Clock {
+    fn of(contents: &Contents<'_>) -> Result<Self, String> {
+        let marked = contents.clock.split_once('[');
+        let marked = marked.and_then(|(_, rest)| rest.split_once(']'));
+        let name = marked.map_or(contents.clock.trim(), |(name, _)| name);
+        check_clock(name, contents.tsc.is_some())?;
+        Ok(Self(contents.tsc.filter(|_| name == "x86-tsc")))
+    }
+
+    fn ns(&self, time: u64) -> u64 {
+        let Some(tsc) = self.0 else {
+            return time;
+        };
+        let scaled = u128::from(time) * u128::from(tsc.multiplier);
+        scaled.checked_shr(tsc.shift).unwrap_or(0) as u64
+    }
+}
+
+/// Refuses clocks that do not count ns. The rate of the time-stamp counter may be in the file.
+pub(super) fn check_clock(name: &str, has_rate: bool) -> Result<(), String> {
+    let why = match name {
+        "counter" | "uptime" => "does not count ns",
+        "x86-tsc" if !has_rate => "has a rate that the file does not contain",
+        _ => return Ok(()),
+    };
+    Err(format!(
+        "its clock `{name}` {why}: record with `trace-cmd record -C mono`"
+    ))
+}
+
+/// Kinds of events that are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Switch,
+    Woken,
+    Fork,
+    Exit,
+}
+
+/// Events that are used, with the fields of theirs that are used.
+const USED: [(&str, Kind, &[&str]); 6] = [
+    ("sched_switch", Kind::Switch, &SWITCH),
+    ("sched_waking", Kind::Woken, &["comm", "pid", "prio"]),
+    ("sched_wakeup", Kind::Woken, &["comm", "pid", "prio"]),
+    ("sched_wakeup_new", Kind::Woken, &["comm", "pid", "prio"]),
+    (
+        "sched_process_fork",
+        Kind::Fork,
+        &["child_comm", "child_pid"],
+    ),
+    ("sched_process_exit", Kind::Exit, &["pid"]),
+];
+
+const SWITCH: [&str; 7] = [
+    "prev_comm",
+    "prev_pid",
+    "prev_prio",
+    "prev_state",
+    "next_comm",
+    "next_pid",
+    "next_prio",
+];
+
+/// Format of a used event with its used fields, in the order of [`USED`].
+struct Event {
+    kind: Kind,
+    fields: Vec<Field>,
+}
+
+struct Reader {
+    order: Order,
+    type_of_event: Option<Field>,
+    used: HashMap<u64, Event>,
+    /// Names of the other events, and how often each was seen.
+    others: HashMap<u64, (String, u64)>,
+    timeline: Timeline,
+    /// Number of events that are shorter than their formats, or have none.
+    unread: u64,
+}
+
+impl Reader {
+    fn new(contents: &Contents<'_>) -> Self {
+        let mut reader = Self {
+            order: contents.order,
+            type_of_event: None,
+            used: HashMap::new(),
+            others: HashMap::new(),
+            timeline: Timeline::default(),
+            unread: 0,
+        };
+        for line in contents.names.lines() {
+            if let Some((tid, name)) = line.split_once(' ')
+                && let Ok(tid) = tid.parse()
+            {
+                reader.timeline.name(0, tid, name);
+            }
+        }
+        for text in &contents.event_formats {
+            reader.learn(Format::parse(text));
+        }
+        reader
+    }
+
+    fn learn(&mut self, format: Format) {
+        if let Some(field) = format.field("common_type") {
+            self.type_of_event.get_or_insert_with(|| field.clone());
+        }
+        let used = USED.iter().find(|(name, ..)| *name == format.name);
+        let event = used.and_then(|(_, kind, names)| {
+            let fields = names.iter().map(|name| format.field(name).cloned());
+            let fields = fields.collect::<Option<_>>()?;
+            Some(Event {
+                kind: *kind,
+                fields,
+            })
+        });
+        match event {
+            Some(event) => drop(self.used.insert(format.id, event)),
+            None => drop(self.others.insert(format.id, (format.name, 0))),
+        }
+        if let Some((name, _, names)) = used {
+            let unused = format.fields.iter().filter(|f| !names.contains(&&*f.name));
+            for field in unused.filter(|f| f.name != "common_type") {
+                self.timeline.skip(if field.name.starts_with("common_") {
+                    field.name.clone()
+                } else {
+                    format!("{name}.{}", field.name)
+                });
+            }
+        }
+    }
+
+    fn see(&mut self, time_ns: u64, cpu: u32, data: &[u8]) {
+        let id = self.type_of_event.as_ref();
+        let id = id.and_then(|field| field.number(data, self.order));
+        let Some(id) = id else {
+            self.unread += 1;
+            return;
+        };
+        if let Some((_, count)) = self.others.get_mut(&id) {
+            *count += 1;
+        } else if self.see_used(id, time_ns, cpu, data).is_none() {
+            self.unread += 1;
+        }
+    }
+
+    fn see_used(&mut self, id: u64, time_ns: u64, cpu: u32, data: &[u8]) -> Option<()> {
+        let Event { kind, fields } = self.used.get(&id)?;
+        let int = |nth: usize| fields[nth].int(data, self.order);
+        let text = |nth: usize| fields[nth].text(data, self.order);
+        let timeline = &mut self.timeline;
+        match kind {
+            Kind::Switch => {
+                let (prev, next) = (int(1)?, int(5)?);
+                timeline.name(time_ns, prev, &text(0)?);
+                timeline.name(time_ns, next, &text(4)?);
+                timeline.priority(prev, int(2)?);
+                timeline.priority(next, int(6)?);
+                // The low eight bits are those of `TASK_REPORT`; the next one means that the thread was preempted.
+                let sleeps = fields[3].number(data, self.order)? & 0xff != 0;
+                timeline.push(time_ns, Some(cpu), prev, What::Out { sleeps });
+                timeline.push(time_ns, Some(cpu), next, What::In);
+            }
+            Kind::Woken => {
+                let tid = int(1)?;
+                timeline.name(time_ns, tid, &text(0)?);
+                timeline.priority(tid, int(2)?);
+                timeline.push(time_ns, Some(cpu), tid, What::Woken);
+            }
+            Kind::Fork => timeline.name(time_ns, int(1)?, &text(0)?),
+            // The last switch of the thread follows.
+            Kind::Exit => drop(int(0)?),
+        }
+        Some(())
+    }
+
+    fn tasks(mut self, contents: Contents<'_>, lost: u64) -> Tasks {
+        let mut warnings = Vec::new();
+        if lost > 0 {
+            warnings.push(format!(
+                "{lost} or more events were lost while this was recorded: times are too short"
+            ));
+        }
+        if self.unread > 0 {
+            warnings.push(format!("{} events could not be read", self.unread));
+        }
+        let others = std::mem::take(&mut self.others).into_values();
+        for (name, count) in others.filter(|(_, count)| *count > 0) {
+            self.timeline.skip(format!("{count} x {name}"));
+        }
+        for part in contents.not_kept {
+            self.timeline.skip(part);
+        }
+        self.timeline.tasks(warnings)
+    }
+}
