@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
-use countersteer_files::memory::Allocator;
+use countersteer_files::memory::{Allocator, guard};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
+    guard();
     countersteer::steer(&[])
 }

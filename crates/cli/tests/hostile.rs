@@ -141,6 +141,14 @@ fn folders_that_hold_pipes_are_read_without_them() {
     pipe(&lists.join("core.json"));
     let args = ["events", "--event-lists", "lists"];
     assert!(refused(&args, dir.path()).contains("a named pipe"));
+    let grid =
+        "machines = ['quickia-2b-2s']\npolicies = ['linux']\nmixes = { count = 1, programs = 2 }\n";
+    fs::write(dir.path().join("grid.toml"), grid).unwrap();
+    let results = dir.path().join("results");
+    fs::create_dir(&results).unwrap();
+    pipe(&results.join("grid.toml"));
+    let args = ["sweep", "grid.toml", "-o", "results"];
+    assert!(refused(&args, dir.path()).contains("a named pipe"));
 }
 
 #[test]
@@ -241,6 +249,59 @@ fn a_program_without_memory_ends_with_a_sentence() {
 }
 
 #[test]
+fn every_limit_on_addresses_ends_with_a_sentence_once_the_program_is_loaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |kilobytes: u32| {
+        let script = format!("ulimit -v {kilobytes}; exec \"$0\" machine list");
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &script, env!("CARGO_BIN_EXE_steer")])
+            .current_dir(dir.path());
+        bounded(&mut shell)
+    };
+    let works = |kilobytes: &u32| run(*kilobytes).status.success();
+    let enough = (10_000..1_000_000).step_by(1_000).find(works).unwrap();
+    // The kernel and the dynamic linker end programs that they cannot load in their own ways; the linker has the last of them.
+    let below = (enough.saturating_sub(16_000)..enough).step_by(300);
+    let loaded = below
+        .map(run)
+        .skip_while(|output| output.status.code() != Some(127));
+    let mut refused = 0;
+    for output in loaded.skip_while(|output| output.status.code() == Some(127)) {
+        let said = text_of(&output.stderr);
+        assert_eq!(output.status.code(), Some(5), "{said}");
+        assert!(said.starts_with("steer: out of memory: "), "{said}");
+        refused += 1;
+    }
+    assert!(refused > 0);
+}
+
+#[test]
+fn a_program_that_gets_no_thread_ends_with_a_sentence() {
+    let dir = tempfile::tempdir().unwrap();
+    for command in [
+        "run -P linux -- true",
+        "blame -M core2-quad -w shared-caches --max-seconds 0.1",
+        "compare -M core2-quad -w shared-caches -P linux --seeds 1 --max-seconds 0.1",
+    ] {
+        let mut steer = steer(dir.path());
+        // No machine has room for such a stack.
+        steer
+            .args(command.split(' '))
+            .env("RUST_MIN_STACK", "70368744177664");
+        let output = bounded(&mut steer);
+        let said = text_of(&output.stderr);
+        assert_eq!(output.status.code(), Some(5), "{command}: {said}");
+        let last = said.trim_end().lines().last().unwrap();
+        assert!(
+            last.starts_with("steer: ") && last.contains("thread"),
+            "{said}"
+        );
+        assert!(!said.contains("panicked"), "{command}: {said}");
+    }
+}
+
+#[test]
 fn no_output_is_written_through_a_link() {
     let dir = tempfile::tempdir().unwrap();
     record(dir.path());
@@ -254,6 +315,7 @@ fn no_output_is_written_through_a_link() {
         "trace import --format lackey lackey.txt -o out",
         "run -P linux --summary out -- true",
         "machine detect --root / -o out",
+        "top --stdout out -- true",
     ];
     fs::write(
         dir.path().join("lackey.txt"),
@@ -284,7 +346,7 @@ fn no_output_is_written_through_a_link() {
         );
         written += usize::from(replaced);
     }
-    assert!(written >= 6, "{written}");
+    assert!(written >= 7, "{written}");
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
 }
 
 /// The text of a panic.
-fn text(panic: &(dyn Any + Send)) -> String {
+pub(crate) fn text(panic: &(dyn Any + Send)) -> String {
     let fixed = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let made = || panic.downcast_ref::<String>().cloned();
     fixed.or_else(made).unwrap_or_default()

@@ -8,10 +8,7 @@ use std::fmt::Write;
 #[must_use]
 pub fn available() -> Option<u64> {
     let free = kilobytes("/proc/meminfo", "MemAvailable:")?;
-    let limit = address_space().and_then(|limit| {
-        let used = kilobytes("/proc/self/status", "VmSize:")?;
-        Some(limit.saturating_sub(used))
-    });
+    let limit = address_space().and_then(|limit| Some(limit.saturating_sub(used()?)));
     Some(limit.map_or(free, |limit| limit.min(free)))
 }
 
@@ -20,6 +17,11 @@ fn kilobytes(file: &str, key: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     let number: u64 = line.split_whitespace().next()?.parse().ok()?;
     Some(number << 10)
+}
+
+/// The bytes of addresses that this process has.
+fn used() -> Option<u64> {
+    kilobytes("/proc/self/status", "VmSize:")
 }
 
 /// The limit on addresses, if there is one.
@@ -70,17 +72,54 @@ fn given(pointer: *mut u8, size: usize) -> *mut u8 {
     pointer
 }
 
-/// Ends the process without allocating anything.
 #[cold]
 fn end(size: usize) -> ! {
+    end_with(format_args!(
+        "steer: out of memory: {size} bytes more could not be had; use a smaller input, or raise the limit if there is one (`ulimit -v`)"
+    ))
+}
+
+/// Starts of the panics of the standard library and of rayon where the system gives no thread.
+const NO_THREAD: [&str; 2] = [
+    "failed to spawn thread",
+    "The global thread pool has not been initialized",
+];
+
+/// Bytes that a program needs to start: its stack, which grows, the lists of its options, and a thread.
+const LEAST: u64 = 6 << 20;
+
+/// Makes a lack of memory that no allocator sees end this program with a sentence and exit code 5, too.
+///
+/// A limit on addresses may leave no room for the stack, which would be a fault; that is found here. Where no thread can be started,
+/// libraries panic; that is found later. Other panics are printed as before.
+pub fn guard() {
+    let left = address_space().zip(used());
+    let left = left.map(|(limit, used)| limit.saturating_sub(used));
+    if let Some(left) = left.filter(|left| *left < LEAST) {
+        end_with(format_args!(
+            "steer: out of memory: {} kB are left to start with: raise the limit (`ulimit -v`)",
+            left >> 10
+        ));
+    }
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let said = crate::caught::text(panic.payload());
+        if NO_THREAD.iter().any(|start| said.starts_with(start)) {
+            end_with(format_args!(
+                "steer: no thread could be started: raise the limit on memory or on processes (`ulimit -v`, `ulimit -u`), or end others"
+            ));
+        }
+        usual(panic);
+    }));
+}
+
+/// Ends the process without allocating anything.
+fn end_with(said: std::fmt::Arguments<'_>) -> ! {
     let mut line = Line {
         bytes: [0; 200],
         length: 0,
     };
-    let _ = writeln!(
-        line,
-        "steer: out of memory: {size} bytes more could not be had; use a smaller input, or raise the limit if there is one (`ulimit -v`)"
-    );
+    let _ = writeln!(line, "{said}");
     // SAFETY: the bytes are there, and the process ends.
     unsafe {
         libc::write(2, line.bytes.as_ptr().cast(), line.length);

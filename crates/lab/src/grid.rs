@@ -16,11 +16,13 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
+use countersteer_files::read;
 use countersteer_model::profile::Profile;
 use countersteer_model::textfile::{TextError, parse_toml};
 use countersteer_model::workload::WorkloadProgram;
@@ -32,7 +34,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Kind, failure};
 use crate::experiment::{self, Experiment, LoadedMachine, SimOptions};
-use crate::library::{self, Text};
+use crate::library::{self, Text, cannot_read};
 use crate::plan::{self, Loaded};
 
 /// Name of the copy of the grid's file in a folder of results.
@@ -194,7 +196,7 @@ impl Grid {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;
         let kept = folder.join(KEPT);
-        match std::fs::read_to_string(&kept) {
+        match read::text(&kept) {
             Ok(text) if text == self.text => Ok(()),
             Ok(_) => Err(failure(
                 Kind::Usage,
@@ -203,7 +205,10 @@ impl Grid {
                     kept.display()
                 ),
             )),
-            Err(_) => Ok(write_atomically(&kept, self.text.as_bytes())?),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Ok(write_atomically(&kept, self.text.as_bytes())?)
+            }
+            Err(error) => Err(error).with_context(|| cannot_read(&kept)),
         }
     }
 

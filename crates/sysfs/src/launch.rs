@@ -136,12 +136,7 @@ fn streams(output: &Path) -> Result<(File, File), LaunchError> {
         source,
     };
     let input = File::open("/dev/null").map_err(failed)?;
-    let written = File::options()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(output)
-        .map_err(failed)?;
+    let written = countersteer_files::write::create(output).map_err(failed)?;
     Ok((input, written))
 }
 

@@ -5,6 +5,7 @@ mod kernels;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::Context;
 use countersteer_lab::{
     Experiment, Finished, Loaded, LoadedMachine, Sweep, bound, experiment, probe,
 };
@@ -130,7 +131,8 @@ fn simulate(args: &Args, sweep: &Sweep) -> anyhow::Result<Done> {
     });
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(args.jobs)
-        .build()?;
+        .build()
+        .context("cannot start a thread")?;
     let bar = progress::bar(experiments.len() as u64, "simulating");
     let finished = pool.install(|| experiment::run_all(&experiments, &|| bar.inc(1)));
     bar.finish_and_clear();
@@ -255,7 +257,7 @@ fn save_records(args: &Args, done: &Done) -> anyhow::Result<()> {
     let Some(dir) = &args.output else {
         return Ok(());
     };
-    std::fs::create_dir_all(dir)?;
+    output::make_folder(dir)?;
     for (e, f) in done.experiments.iter().zip(&done.finished) {
         let policy = e
             .policy

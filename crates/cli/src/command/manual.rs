@@ -1,11 +1,12 @@
 //! `steer manual`: prints shell completions and manual pages, generated from the definitions of the commands.
 
-use std::fs::{create_dir_all, write};
 use std::path::{Path, PathBuf};
 
 use clap_complete::Shell;
+use countersteer_report::write_atomically;
 
 use super::print_raw;
+use crate::output::make_folder;
 
 /// Arguments of `steer manual`.
 #[derive(Debug, clap::Args)]
@@ -41,7 +42,7 @@ const COMPLETIONS: [(Shell, &str); 3] = [
 
 fn all(mut command: clap::Command, dir: &Path) -> anyhow::Result<()> {
     let pages = dir.join("man1");
-    create_dir_all(&pages)?;
+    make_folder(&pages)?;
     // Writes a page for each visible command and subcommand. This must precede the completions, which add `help` commands.
     let described = command.clone().disable_help_subcommand(true);
     clap_mangen::generate_to(described, pages)?;
@@ -54,8 +55,8 @@ fn all(mut command: clap::Command, dir: &Path) -> anyhow::Result<()> {
 }
 
 fn put(path: &Path, text: &[u8]) -> anyhow::Result<()> {
-    create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
-    Ok(write(path, text)?)
+    make_folder(path.parent().unwrap_or(Path::new(".")))?;
+    Ok(write_atomically(path, text)?)
 }
 
 #[cfg(test)]

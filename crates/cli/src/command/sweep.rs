@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use countersteer_lab::grid::Grid;
 use countersteer_lab::library;
 use rayon::prelude::*;
@@ -39,7 +40,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let bar = progress::bar(missing.len() as u64, "simulating");
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(args.jobs)
-        .build()?;
+        .build()
+        .context("cannot start a thread")?;
     let run = |chunk: &usize| {
         let done = grid.run_into(&args.output, *chunk);
         bar.inc(1);
