@@ -210,6 +210,14 @@ impl Trial {
         self.arm() != before
     }
 
+    /// Drops the current pair: something else than the arm changed. The next call of [`Trial::turn`] begins another one.
+    pub fn interrupt(&mut self) {
+        self.first = self.arm();
+        (self.begun, self.second) = (false, false);
+        self.time_s = [0.0; 2];
+        self.done.clear();
+    }
+
     const fn length(&self) -> Nanos {
         match self.arm() {
             Arm::Policy => self.plan.policy,
@@ -349,6 +357,20 @@ mod tests {
             }
         }
         trial
+    }
+
+    #[test]
+    fn an_interrupted_pair_does_not_count_and_the_arm_stays_until_the_next_turn() {
+        let mut trial = run(plan(1000, 1000), 2.0, 0.0, 10);
+        let (pairs, arm) = (trial.overall().pairs, trial.arm());
+        trial.interrupt();
+        assert_eq!((trial.arm(), trial.overall().pairs), (arm, pairs));
+        let mut rng = PolicyRng::seed_from_u64(4);
+        let end = Nanos(10_000 * MS);
+        assert_eq!(trial.turn(end, &mut rng), trial.arm() != arm);
+        // The first block of a pair begins, so its end is not that of a pair.
+        trial.turn(end + Nanos::from_millis(1000), &mut rng);
+        assert_eq!(trial.overall().pairs, pairs);
     }
 
     #[test]

@@ -71,11 +71,18 @@ impl Foreground {
             others: BTreeMap::new(),
         }
     }
+}
 
-    /// True for the name of the program, or for one of its processes on a host (`NAME#PID`).
-    fn is_it(&self, name: &str) -> bool {
-        name == self.program || name.split_once('#').is_some_and(|(n, _)| n == self.program)
-    }
+/// True for the name of a foreground program, or for one of its processes on a host (`NAME#PID`).
+#[must_use]
+pub fn is_foreground(program: &str, name: &str) -> bool {
+    name == program || name.split_once('#').is_some_and(|(n, _)| n == program)
+}
+
+/// Foreground program of a specification; `None` without one.
+#[must_use]
+pub fn foreground_of(spec: &str) -> Option<&str> {
+    split(spec).1
 }
 
 /// Needs of the inner policy, which is called by groups here.
@@ -110,7 +117,7 @@ impl Policy for Foreground {
         let first: Vec<ProgramId> = view
             .programs
             .iter()
-            .filter(|p| self.is_it(&p.name))
+            .filter(|p| is_foreground(&self.program, &p.name))
             .map(|p| p.id)
             .collect();
         let mut entries: BTreeMap<ThreadId, ThreadPlacement> = (placement.threads.drain(..))

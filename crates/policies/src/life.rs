@@ -3,6 +3,9 @@
 //! Input: the threads of each decision with the CPU time that they have used. Output: the threads left to the kernel, and the
 //! CPU time that each is expected to need.
 //!
+//! Linux can leave a thread on a slow core while a faster one is idle. A young thread therefore moves once to an idle core of a
+//! faster type. It is free again at the next decision.
+//!
 //! A thread is expected to need as much CPU time again as it has used. Lifetimes of UNIX processes that last longer than a
 //! second have a tail that falls with the inverse of time. The median of the remaining time is therefore the age
 //! (Harchol-Balter and Downey, ACM TOCS 15(3), 1997). If the mean lifetime of the program's earlier threads promises more, it
@@ -14,9 +17,12 @@ use std::sync::Arc;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::ThreadInfo;
 use countersteer_model::placement::{Reason, Target, ThreadPlacement};
-use countersteer_model::policy::View;
-use countersteer_model::units::{Nanos, ThreadId};
+use countersteer_model::policy::{View, active};
+use countersteer_model::topology::{Group, GroupBy};
+use countersteer_model::units::{GroupId, Nanos, ThreadId};
 use countersteer_model::usage::Usage;
+
+use crate::reach::cores_alike;
 
 /// Key of the policy parameter `young_ms`: expected CPU time in ms below which a thread is young.
 pub(crate) const YOUNG: &str = "young_ms";
@@ -36,6 +42,10 @@ struct Life {
     age_s: f64,
     /// Affinity mask of the thread when it was last left to the kernel; `None` if it never was.
     left: Option<Arc<CpuSet>>,
+    /// True once the thread moved to an idle faster core.
+    moved: bool,
+    /// True until the thread is free again after that move.
+    confined: bool,
 }
 
 /// Living threads, and the mean lifetimes of exited ones by program.
@@ -94,6 +104,8 @@ impl Lives {
                 before_s: used_s.unwrap_or(0.0),
                 age_s: 0.0,
                 left: None,
+                moved: false,
+                confined: false,
             };
             let life = self.threads.entry(info.id).or_insert_with(begin);
             if life.program == *program {
@@ -130,26 +142,68 @@ impl Lives {
         self.expected_s(thread) < self.young_s
     }
 
-    /// Returns placements on all CPUs for young threads that were not left to the kernel before, or whose affinity mask
-    /// changed since.
-    pub(crate) fn leave(&mut self, young: &[&ThreadInfo]) -> Vec<ThreadPlacement> {
+    /// Returns placements of young threads. A thread on a slow core moves once to an idle core of a faster type. Other threads
+    /// are placed on all CPUs if they were not left to the kernel before, or if their affinity mask changed since.
+    pub(crate) fn leave(&mut self, view: &View<'_>, young: &[&ThreadInfo]) -> Vec<ThreadPlacement> {
+        let faster = self.faster(view, young);
         let mut placements = Vec::new();
         for info in young {
             let expected_s = self.expected_s(info.id);
-            if let Some(life) = self.threads.get_mut(&info.id)
-                && life.left.as_ref() != Some(&info.allowed)
-            {
+            let Some(life) = self.threads.get_mut(&info.id) else {
+                continue;
+            };
+            let mut place = |target, rule| {
+                let reason = Reason::rule(rule).saw("expected CPU seconds", Some(expected_s));
+                placements.push(ThreadPlacement::new(info.id, target, reason));
+            };
+            if let Some(core) = faster.get(&info.id) {
+                (life.moved, life.confined) = (true, true);
                 life.left = Some(Arc::clone(&info.allowed));
-                let reason = Reason::rule(LEFT).saw("expected CPU seconds", Some(expected_s));
-                placements.push(ThreadPlacement::new(info.id, Target::Anywhere, reason));
+                place(Target::Group(*core), MOVED);
+            } else if life.left.as_ref() != Some(&info.allowed) {
+                if !std::mem::take(&mut life.confined) {
+                    life.left = Some(Arc::clone(&info.allowed));
+                }
+                place(Target::Anywhere, LEFT);
             }
         }
         placements
     }
+
+    /// Returns the idle cores to which young threads move: the fastest cores, for the threads on the slowest ones.
+    fn faster(&self, view: &View<'_>, young: &[&ThreadInfo]) -> BTreeMap<ThreadId, GroupId> {
+        let topology = view.topology;
+        let moved = |id: ThreadId| self.threads.get(&id).is_none_or(|life| life.moved);
+        let core_type = |t: &ThreadInfo| topology.cpus[t.cpu.index()].core_type;
+        let mut slow: Vec<&ThreadInfo> = young
+            .iter()
+            .copied()
+            .filter(|t| t.runnable && core_type(t).index() > 0 && !moved(t.id))
+            .collect();
+        if slow.is_empty() || cores_alike(&topology.core_types) {
+            return BTreeMap::new();
+        }
+        slow.sort_by_key(|t| std::cmp::Reverse(core_type(t)));
+        let busy: CpuSet = active(view).iter().map(|t| t.cpu).collect();
+        let cores = topology.groups_by(GroupBy::Core).iter();
+        let mut idle: Vec<&Group> = cores.filter(|core| !core.cpus.intersects(&busy)).collect();
+        idle.sort_by_key(|core| core.core_type);
+        let mut moves = BTreeMap::new();
+        for info in slow {
+            let suits = |core: &&Group| {
+                core.core_type < Some(core_type(info)) && core.cpus.is_subset(&info.allowed)
+            };
+            if let Some(row) = idle.iter().position(suits) {
+                moves.insert(info.id, idle.remove(row).id);
+            }
+        }
+        moves
+    }
 }
 
-/// Rule of placements that leave young threads to the kernel.
+/// Rules of placements of young threads.
 const LEFT: &str = "young: a move may not pay back, so Linux places it";
+const MOVED: &str = "young: a faster core is idle, so it moves there once";
 
 /// Returns a name for a thread's program that is the same in all runs: the path of the executable file, or the program's name
 /// if the path is unknown.

@@ -245,6 +245,12 @@ const BASELINES: [&str; 4] = ["default", "static", "ideal-rr", "rr"];
 /// Policy that chooses among the others.
 const CHOOSES: &str = "auto";
 
+/// True for the policy that chooses among the others. It leaves threads to other programs that place them.
+#[must_use]
+pub fn chooses(spec: &str) -> bool {
+    reach(spec).is_some_and(|row| row.policy == CHOOSES)
+}
+
 /// Policies that a comparison on a machine includes by default, and those that it leaves out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shelf {

@@ -14,7 +14,7 @@ use countersteer_model::metric::MetricBank;
 use countersteer_model::placement::{Placement, Target};
 use countersteer_model::policy::PolicyRng;
 use countersteer_model::topology::Topology;
-use countersteer_model::units::Nanos;
+use countersteer_model::units::{CpuId, Nanos};
 use countersteer_policies::parse;
 use rand_pcg::rand_core::SeedableRng;
 
@@ -42,21 +42,30 @@ impl Recorder for Log {
     }
 }
 
-/// Placements of a policy in 6 s on four cores of two types, for four threads that always run.
+/// Placements of a policy in 6 s on four cores of two types, for a thread on each core that always runs.
 fn placements(spec: &str) -> Log {
+    placements_of(spec, &[0, 1, 2, 3])
+}
+
+/// Placements for threads that begin on these CPUs; the cores 0 and 1 are big.
+fn placements_of(spec: &str, cpus: &[u32]) -> Log {
     let text = include_str!("toy/two-big-two-small.toml");
     let topology = Arc::new(Topology::new(&Machine::parse("m", text).unwrap()));
     let life = Life {
-        threads: 4,
+        threads: cpus.len(),
         changes: false,
     };
+    let mut engine = Toy::new(&topology, life, 1);
+    for (thread, cpu) in engine.threads.iter_mut().zip(cpus) {
+        thread.info.cpu = CpuId(*cpu);
+    }
     let mut log = Log::default();
     let config = DriverConfig {
         period: Nanos::from_millis(100),
         until: Nanos::from_millis(6_000),
     };
     drive(
-        &mut Toy::new(&topology, life, 1),
+        &mut engine,
         parse(spec, &topology).unwrap().as_mut(),
         &mut [&mut log],
         config,
@@ -79,6 +88,26 @@ fn the_first_second_of_a_thread_is_linuxs() {
         );
         let at_once = placements(&format!("{policy}:young_ms=0"));
         assert_eq!(at_once.first(|row| row.1), Some(Nanos::ZERO), "{policy}");
+    }
+}
+
+#[test]
+fn a_young_thread_moves_once_to_an_idle_faster_core_and_is_free_again() {
+    for policy in ["hsf", "joint"] {
+        // Both threads of the first pair move, and one of the second: a big core has a thread.
+        for (cpus, moves) in [(&[2, 3][..], 2), (&[0, 2, 3], 1), (&[0, 1, 2], 0)] {
+            let log = placements_of(policy, cpus);
+            let young: Vec<_> = log
+                .0
+                .iter()
+                .filter(|row| row.2.starts_with("young") && row.0 < Nanos::from_millis(1_000))
+                .collect();
+            let moved = young.iter().filter(|row| row.1);
+            assert_eq!(moved.clone().count(), moves, "{policy} {cpus:?}");
+            assert!(moved.clone().all(|row| row.0 == Nanos::ZERO), "{policy}");
+            let free = young.iter().filter(|row| !row.1);
+            assert_eq!(free.count(), cpus.len(), "{policy} {cpus:?}: one each");
+        }
     }
 }
 

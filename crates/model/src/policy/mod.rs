@@ -15,6 +15,7 @@ mod hint_class;
 mod params;
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use rand::SeedableRng;
@@ -139,10 +140,11 @@ impl View<'_> {
     /// Returns a placement that removes all placements, frequency hints and cache partitions. Every thread may then run on all
     /// CPUs that its program allows.
     #[must_use]
-    pub fn release(&self, why: &'static str) -> Placement {
+    pub fn release(&self, why: impl Into<Cow<'static, str>>) -> Placement {
+        let why = why.into();
         let place = |t: &ThreadInfo| ThreadPlacement {
             clamp: Some(Clamp::FREE),
-            ..ThreadPlacement::new(t.id, Target::Anywhere, Reason::rule(why))
+            ..ThreadPlacement::new(t.id, Target::Anywhere, Reason::rule(why.clone()))
         };
         Placement {
             threads: self.threads.iter().map(place).collect(),

@@ -28,7 +28,11 @@
 //!   blocks follow each other, at most six in a row. Otherwise the time between them doubles from 32 s to 64 s. Phases of
 //!   programs change the measured gain by several per cent from block to block. A short run therefore does not show a small loss.
 //! - If the number of threads changes by more than a quarter, the evidence is dropped, and the comparison starts over. A minute
-//!   after the last policy was dropped, the first one is tried again. The next such wait is twice as long, up to 16 minutes.
+//!   after the last policy was dropped, the first one is tried again, after such a change of the number already after 10 s. The
+//!   next such wait is twice as long, up to 16 minutes.
+//! - Programs enter other phases. If the gain of three blocks in a row is below -5 % although the mean is not, only these
+//!   three count from then on. They follow each other at once.
+//! - A thread whose affinity mask another program changed is left alone, until its mask is as wide as before.
 //! - In blocks under Linux the policy's clock stands still, and it sees no measurements.
 //! - With no more runnable threads than last-level caches on alike cores, Linux spreads them as well as can be, and decides
 //!   alone.
@@ -37,6 +41,7 @@
 //! first; with phases longer than a block, the evidence takes minutes; by blocks under Linux where the policy gains.
 
 mod ground;
+mod masks;
 mod policy;
 mod speeds;
 #[cfg(test)]

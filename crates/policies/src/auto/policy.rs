@@ -15,6 +15,7 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
 
 use super::ground::Ground;
+use super::masks::Masks;
 use super::trial::{Arm, Trial, Verdict};
 use crate::abstain::Abstention;
 
@@ -33,6 +34,8 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
 /// Time without a policy after which the first one is tried again, least and most.
 const AGAIN: Nanos = Nanos::from_millis(60_000);
 const MOST_AGAIN: Nanos = Nanos::from_millis(960_000);
+/// Least time without a policy.
+const CALM: Nanos = Nanos::from_millis(10_000);
 /// CPU time in s of a thread from which its instructions must have been counted.
 const COUNTED_S: f64 = 0.5;
 /// Relative change of the number of threads from which the comparison starts over.
@@ -73,11 +76,12 @@ pub(super) struct Auto {
     candidate: Option<Candidate>,
     /// Reason of threads that no candidate places.
     abstention: Abstention,
-    /// Time at which the last candidate was dropped.
-    dropped: Option<Nanos>,
+    /// Time at which the last candidate was dropped, and the number of threads then.
+    dropped: Option<(Nanos, usize)>,
     again: Nanos,
     /// CPU on which Linux last had each thread.
     home: BTreeMap<ThreadId, CpuId>,
+    masks: Masks,
     last: Nanos,
 }
 
@@ -103,6 +107,7 @@ impl Auto {
             dropped: None,
             again: AGAIN,
             home: BTreeMap::new(),
+            masks: Masks::default(),
             last: Nanos::ZERO,
         };
         auto.begin(0)?;
@@ -169,7 +174,7 @@ impl Auto {
         let released = self.candidate.as_ref().map(|c| c.release(view, COMPARED));
         self.abstention = Abstention::new(rule);
         if next >= self.ground.candidates.len() {
-            self.dropped = Some(view.now);
+            self.dropped = Some((view.now, view.threads.len()));
         }
         // The ground's policies have no parameter that could be wrong.
         if self.begin(next).is_err() {
@@ -181,12 +186,19 @@ impl Auto {
         }
     }
 
-    /// Tries the first candidate again if it is time to.
+    /// Tries the first candidate again if it is time to, or if the load is another one.
     fn resume(&mut self, view: &View<'_>) {
-        let over = |dropped: Nanos| view.now.since(dropped) >= self.again;
-        if self.dropped.is_some_and(over) {
+        let Some((at, load)) = self.dropped else {
+            return;
+        };
+        let waited = view.now.since(at);
+        let differs = waited >= CALM && is_another_load(view.threads.len(), load);
+        if differs || waited >= self.again {
             self.dropped = None;
-            self.again = Nanos(self.again.0 * 2).min(MOST_AGAIN);
+            self.again = match differs {
+                true => AGAIN,
+                false => Nanos(self.again.0 * 2).min(MOST_AGAIN),
+            };
             if self.begin(0).is_err() {
                 self.candidate = None;
             }
@@ -194,12 +206,15 @@ impl Auto {
     }
 }
 
+fn is_another_load(threads: usize, before: usize) -> bool {
+    threads.abs_diff(before) as f64 > ANOTHER_LOAD * before as f64
+}
+
 impl Candidate {
     /// Starts the comparison over if the number of threads changed.
     fn compare_load(&mut self, view: &View<'_>) {
         let threads = view.threads.len();
-        let apart = threads.abs_diff(self.load) as f64;
-        if apart <= ANOTHER_LOAD * self.load as f64 || self.trial.arm() == Arm::Linux {
+        if !is_another_load(threads, self.load) || self.trial.arm() == Arm::Linux {
             return;
         }
         self.load = threads;
@@ -302,6 +317,14 @@ impl Policy for Auto {
     }
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
+        let changes = self.masks.note(view);
+        let placement = self.choose(view, rng);
+        self.masks.filter(placement, changes)
+    }
+}
+
+impl Auto {
+    fn choose(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
         self.note(view);
         self.resume(view);
         let few = active(view).len() <= self.few;

@@ -1,8 +1,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use countersteer_model::cpuset::CpuSet;
 use countersteer_model::driver::{DriverConfig, Recorder, drive};
-use countersteer_model::engine::{Applied, Observation, ThreadInfo};
+use countersteer_model::engine::{Applied, Engine, Observation, ThreadInfo, Watch};
 use countersteer_model::machine::Machine;
 use countersteer_model::metric::MetricBank;
 use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
@@ -111,13 +112,78 @@ fn topology(text: &str) -> Arc<Topology> {
 
 /// Runs a ground with a thread that Linux has on this CPU.
 fn run(ground: &'static Ground, cpu: u32, seconds: u64) -> Log {
+    run_while(ground, cpu, seconds, Happens::default())
+}
+
+/// Events of a run.
+#[derive(Clone, Copy)]
+struct Happens {
+    /// Number of threads at the start.
+    threads: usize,
+    /// Time at which all but the first thread exit.
+    leaves: Option<Nanos>,
+    /// Time at which another program sets the first thread's mask, and gives it back 5 s later.
+    pinned: Option<Nanos>,
+}
+
+impl Default for Happens {
+    fn default() -> Self {
+        Self {
+            threads: 1,
+            leaves: None,
+            pinned: None,
+        }
+    }
+}
+
+struct Eventful {
+    toy: Toy,
+    happens: Happens,
+    all: Arc<CpuSet>,
+}
+
+impl Engine for Eventful {
+    type Error = std::convert::Infallible;
+
+    fn topology(&self) -> &Arc<Topology> {
+        self.toy.topology()
+    }
+
+    fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, Self::Error> {
+        if self.happens.leaves.is_some_and(|at| until >= at) {
+            self.toy.threads.truncate(1);
+        }
+        let info = &mut self.toy.threads[0].info;
+        if let Some(at) = self.happens.pinned {
+            let given_back = at + Nanos::from_millis(5_000);
+            if until >= at && until < given_back {
+                info.allowed = Arc::new("2".parse().unwrap());
+            } else if until == given_back {
+                info.allowed = Arc::clone(&self.all);
+            }
+        }
+        self.toy.observe(watch, until)
+    }
+
+    fn apply(&mut self, placement: &Placement) -> Result<Applied, Self::Error> {
+        self.toy.apply(placement)
+    }
+}
+
+/// Runs it with events.
+fn run_while(ground: &'static Ground, cpu: u32, seconds: u64, happens: Happens) -> Log {
     let topology = topology(TWO_TYPES);
     let life = Life {
-        threads: 1,
+        threads: happens.threads,
         changes: false,
     };
     let mut engine = Toy::new(&topology, life, 1);
     engine.threads[0].info.cpu = CpuId(cpu);
+    let mut engine = Eventful {
+        toy: engine,
+        happens,
+        all: Arc::clone(&topology.groups[0].cpus),
+    };
     let params = Params::parse(&DEF, "").unwrap();
     let mut auto = Auto::new(&params, &topology, ground).unwrap();
     let mut log = Log::default();
@@ -183,6 +249,56 @@ fn a_policy_that_helps_is_adopted_and_blocks_under_linux_become_rare() {
     assert!(blocks(0, 120) >= 3, "{}", blocks(0, 120));
     assert!((1..=2).contains(&blocks(200, 300)), "{}", blocks(200, 300));
     assert_eq!(log.first("left to Linux"), None);
+}
+
+#[test]
+fn a_thread_whose_mask_another_program_set_is_left_alone_until_it_is_free_again() {
+    static HELP: Ground = Ground {
+        candidates: &[&BIG],
+        why: "this is a test",
+    };
+    let pinned = Nanos::from_millis(3_000);
+    let log = run_while(
+        &HELP,
+        0,
+        12,
+        Happens {
+            pinned: Some(pinned),
+            ..Happens::default()
+        },
+    );
+    let left = log.first("another program set its affinity mask").unwrap();
+    assert_eq!(left, pinned);
+    let after: Vec<_> = log.rules.iter().filter(|(at, _)| *at > left).collect();
+    assert_eq!(after[0].0, Nanos::from_millis(8_000));
+    assert!(after.iter().all(|(_, rule)| rule.contains("`big`")));
+    let log = run(&HELP, 0, 40);
+    assert_eq!(log.first("left alone"), None, "its own masks");
+}
+
+#[test]
+fn another_number_of_threads_is_another_try_after_all_were_dropped() {
+    static HARM: Ground = Ground {
+        candidates: &[&SMALL],
+        why: "this is a test",
+    };
+    let tried = |leaves: Option<u64>| {
+        let happens = Happens {
+            threads: 2,
+            leaves: leaves.map(|s| Nanos::from_millis(s * 1000)),
+            ..Happens::default()
+        };
+        let log = run_while(&HARM, 0, 60, happens);
+        let dropped = log.first("under `small` threads were").unwrap();
+        let later = log
+            .rules
+            .iter()
+            .find(|(at, rule)| *at > dropped && rule.contains("`small`, since"));
+        (dropped, later.map(|(at, _)| *at))
+    };
+    let (dropped, again) = tried(None);
+    assert!(dropped < Nanos::from_millis(30_000) && again.is_none());
+    assert_eq!(tried(Some(45)), (dropped, Some(Nanos::from_millis(45_000))));
 }
 
 #[test]

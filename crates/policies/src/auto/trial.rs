@@ -19,6 +19,8 @@ const CONFIDENCE: f64 = 0.9;
 /// Mean gain below which blocks follow each other, and their number in a row.
 const SUSPECT: f64 = -0.05;
 const IN_A_ROW: u32 = 6;
+/// Number of blocks in a row with such a gain from which earlier ones do not count.
+const ANOTHER_PHASE: usize = 3;
 
 /// Present block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +56,8 @@ pub(super) struct Trial {
     before: Option<Speeds>,
     linux: Option<Speeds>,
     evidence: Evidence,
+    /// Last gains, as long as all are below `SUSPECT`.
+    losses: Vec<f64>,
     verdict: Verdict,
 }
 
@@ -71,6 +75,7 @@ impl Trial {
             before: None,
             linux: None,
             evidence: Evidence::default(),
+            losses: Vec::new(),
             verdict: Verdict::Open,
         }
     }
@@ -141,10 +146,11 @@ impl Trial {
         };
         self.in_a_row += 1;
         if let Some(gain) = linux.gain_around(&before, &speeds) {
-            self.evidence.push(gain);
+            self.add(gain);
         }
         let verdict = self.judge();
-        let suspect = self.evidence.gain() < SUSPECT && self.in_a_row < IN_A_ROW;
+        let loses = self.evidence.gain() < SUSPECT || !self.losses.is_empty();
+        let suspect = loses && self.in_a_row < IN_A_ROW;
         if suspect && verdict != Verdict::Dropped {
             self.before = Some(speeds);
             self.begin(Arm::Linux, now);
@@ -154,6 +160,22 @@ impl Trial {
             self.gap = Nanos(self.gap.0 * 2).min(MOST);
         }
         (std::mem::replace(&mut self.verdict, verdict) != verdict).then_some(verdict)
+    }
+
+    /// Adds the gain of a pair, a logarithm.
+    fn add(&mut self, gain: f64) {
+        self.evidence.push(gain);
+        if gain >= SUSPECT.ln_1p() {
+            self.losses.clear();
+            return;
+        }
+        self.losses.push(gain);
+        if self.losses.len() >= ANOTHER_PHASE && self.evidence.gain() >= SUSPECT {
+            self.evidence = Evidence::default();
+            self.losses
+                .drain(..)
+                .for_each(|loss| self.evidence.push(loss));
+        }
     }
 
     fn begin(&mut self, arm: Arm, now: Nanos) {
@@ -168,5 +190,28 @@ impl Trial {
             Some((_, high)) if high < 0.0 => Verdict::Dropped,
             _ => Verdict::Open,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_in_a_row_end_the_evidence_of_an_earlier_phase() {
+        let mut trial = Trial::new(Nanos::from_millis(400));
+        (0..20).for_each(|_| trial.add(0.1));
+        assert_eq!(trial.judge(), Verdict::Adopted);
+        for gain in [-0.2, -0.2, 0.1, -0.2, -0.2] {
+            trial.add(gain);
+        }
+        assert_eq!(trial.evidence().pairs(), 25, "a gain lies between them");
+        trial.add(-0.2);
+        assert_eq!(trial.evidence().pairs(), 3);
+        assert!(trial.evidence().gain() < SUSPECT);
+        for gain in [-0.21, -0.19, -0.2, -0.21] {
+            trial.add(gain);
+        }
+        assert_eq!(trial.judge(), Verdict::Dropped);
     }
 }

@@ -34,7 +34,7 @@
 //!   A thread that spins or is blocked is ranked last. Just before it come threads for which, by their hint, the slowest type
 //!   is fast enough (`qos_permille`). Neither is sent to be measured.
 //! - With `sf=model` a thread's first second of CPU time is left to Linux (`young_ms`): moves of threads that may end soon do
-//!   not pay back. Young threads are never sent to be measured, and other threads come before them.
+//!   not pay back. Only an idle core of a faster type is used at once, by one move. Young threads are never sent to be measured, and other threads come before them.
 //! - With `clamp=on` the frequency follows the core slot. A thread that comes to a fast core gets its full frequency at once,
 //!   instead of when its load has grown there. A thread on a slow core does not keep up clocks from which it gains little.
 
@@ -342,7 +342,7 @@ impl Policy for Hsf {
         };
         let mut threads: Vec<ThreadPlacement> = moves.into_iter().map(place).collect();
         let young: Vec<&ThreadInfo> = young.iter().map(|row| all[*row].info).collect();
-        threads.extend(self.lives.leave(&young));
+        threads.extend(self.lives.leave(view, &young));
         threads.sort_by_key(|t| t.thread);
         self.remember(view, &all, &ranks, turned);
         Placement {

@@ -438,7 +438,7 @@ impl Policy for Joint {
             }
         }
         let mut threads = self.tell(&heavy, view.topology);
-        threads.extend(self.lives.leave(&young));
+        threads.extend(self.lives.leave(view, &young));
         for info in view.threads {
             if self.placed.contains_key(&info.id) {
                 self.light.remove(&info.id);
