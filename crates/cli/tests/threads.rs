@@ -36,6 +36,15 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// Number of trials with a thread for each CPU.
+fn uncrowded(trials: &[Value]) -> usize {
+    let fits = |row: &&Value| {
+        let cpus: CpuSet = row["cpus"].as_str().unwrap().parse().unwrap();
+        row["threads"] == cpus.len()
+    };
+    trials.iter().filter(fits).count()
+}
+
 /// A shell program that is fastest with one thread.
 const ALONE: &str = "if [ {n} = 1 ]; then sleep 0.05; else sleep 0.15; fi";
 
@@ -48,7 +57,7 @@ fn the_number_that_is_faster_is_found_and_can_be_typed() {
     let args = ["-w", "0", "-r", "8", "--json", "--", "sh", "-c", ALONE];
     let found = json(&threads(dir.path(), &args));
     let trials = found["trials"].as_array().unwrap();
-    assert_eq!(trials.len(), 2, "both candidates are run");
+    assert_eq!(uncrowded(trials), 2, "both candidates are run");
     assert_eq!(trials[0]["confined"], false);
     assert!(trials[0]["predicted"].is_null() && trials[1]["predicted"]["time"].is_f64());
     assert_eq!(found["recommended"], 0);
@@ -103,6 +112,12 @@ fn programs_without_a_number_or_an_answer_have_no_verdict() {
     refused(&["--env", "{n}", "--", "true"], 2, "NAME=VALUE");
     refused(&["--", "./nosuch", "{n}"], 4, "not found");
     refused(&["--", "sh", "-c", "exit {n}"], 3, "failed with exit code");
+    let said = refused(
+        &["--chunk", "8", "--", "sh", "-c", "true {n}"],
+        2,
+        "has no `{chunk}`",
+    );
+    assert!(said.contains("--env OMP_SCHEDULE={chunk}"), "{said}");
     let changing = ["--check-output", "--", "sh", "-c", "echo $$ {n}"];
     refused(&changing, 3, "wrote something else");
 }
@@ -173,9 +188,8 @@ fn openmp_and_pthread_programs_run_with_every_number() {
             dir.path(),
             &[&["-r", "6", "--json"], args].concat(),
         ));
-        let mut tried: Vec<u64> = found["trials"]
-            .as_array()
-            .unwrap()
+        let trials = found["trials"].as_array().unwrap();
+        let mut tried: Vec<u64> = trials
             .iter()
             .map(|row| row["threads"].as_u64().unwrap())
             .collect();
@@ -192,6 +206,85 @@ fn openmp_and_pthread_programs_run_with_every_number() {
         } else {
             vec![1]
         };
-        assert_eq!(tried, numbers);
+        assert_eq!(uncrowded(trials), numbers.len());
+        tried.dedup();
+        assert!(tried.starts_with(&numbers), "{tried:?}");
     }
+}
+
+/// Loop with a schedule that is chosen at its start; its last iterations take longest.
+const SCHEDULED: &str = "#include <omp.h>\n#include <stdio.h>\nint main(void) {\n  double sum = 0;\n\
+    #pragma omp parallel for schedule(runtime) reduction(+:sum)\n\
+    for (long i = 1; i < 2000; i++) for (long k = 1; k < i; k++) sum += 1.0 / k;\n\
+    omp_sched_t kind; int chunk; omp_get_schedule(&kind, &chunk);\n\
+    FILE *f = fopen(\"ran\", \"a\"); fprintf(f, \"%d %d %d\\n\", omp_get_max_threads(), kind & 0xf, chunk); return sum < 1; }\n";
+
+/// Threads that take chunks of a loop, as many iterations as the second argument says.
+const TAKING: &str = "#include <pthread.h>\n#include <stdatomic.h>\n#include <stdio.h>\n#include <stdlib.h>\n\
+    static atomic_long next; static long chunk;\n\
+    static void *work(void *sum) { double s = 0; for (;;) { long from = atomic_fetch_add(&next, chunk); if (from >= 2000000) break;\n\
+    for (long i = from; i < from + chunk; i++) s += 1.0 / (i + 1); } *(double *)sum = s; return 0; }\n\
+    int main(int c, char **v) { int n = atoi(v[1]); pthread_t t[64]; double s[64]; chunk = atol(v[2]);\n\
+    for (int i = 0; i < n; i++) pthread_create(t + i, 0, work, s + i);\n\
+    for (int i = 0; i < n; i++) pthread_join(t[i], 0);\n\
+    FILE *f = fopen(\"ran\", \"a\"); fprintf(f, \"%d 0 %ld\\n\", n, chunk); return c != 3; }\n";
+
+#[test]
+fn openmp_and_pthread_programs_run_with_every_chunking() {
+    // Kinds of OpenMP: 1 is static, 2 dynamic.
+    let openmp = [("static", "1 0"), ("dynamic,16", "2 16")];
+    let own = [("10", "0 10"), ("5000", "0 5000")];
+    let openmp_args = [
+        "--env",
+        "OMP_NUM_THREADS={n}",
+        "--env",
+        "OMP_SCHEDULE={chunk}",
+        "--",
+        "./program",
+    ];
+    let own_args = ["--", "./program", "{n}", "{chunk}"];
+    for (source, flag, chunkings, args) in [
+        (SCHEDULED, "-fopenmp", openmp, &openmp_args[..]),
+        (TAKING, "-pthread", own, &own_args[..]),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        if compiled(dir.path(), source, flag).is_none() {
+            countersteer_fuzz::skipped("there is no C compiler for parallel programs");
+            continue;
+        }
+        let [(one, _), (other, _)] = chunkings;
+        let chunks = ["-r", "2", "--json", "--chunk", one, "--chunk", other];
+        let found = json(&threads(dir.path(), &[&chunks, args].concat()));
+        let ran = std::fs::read_to_string(dir.path().join("ran")).unwrap();
+        let trials = found["trials"].as_array().unwrap();
+        let cpus = if two_cpus().is_some() { 2 } else { 1 };
+        assert_eq!(uncrowded(trials), 2 * cpus, "{found}");
+        for row in trials {
+            let chunking = row["chunking"].as_str().unwrap();
+            let (_, printed) = chunkings
+                .iter()
+                .find(|(name, _)| *name == chunking)
+                .unwrap();
+            let line = format!("{} {printed}", row["threads"]);
+            assert!(ran.lines().any(|ran| ran == line), "{line}: {ran}");
+        }
+    }
+}
+
+#[test]
+fn programs_that_wait_have_more_threads_than_cpus() {
+    let dir = tempfile::tempdir().unwrap();
+    let tasks = "seq 16 | xargs -P {n} -I_ sleep 0.1";
+    let args = ["-w", "0", "-r", "6", "--json", "--", "sh", "-c", tasks];
+    let found = json(&threads(dir.path(), &args));
+    let cpus = if two_cpus().is_some() { 2 } else { 1 };
+    let trials = found["trials"].as_array().unwrap();
+    let busy = found["warnings"].to_string().contains("other programs");
+    if uncrowded(trials) == trials.len() && busy {
+        return countersteer_fuzz::skipped("other programs keep the CPUs busy");
+    }
+    let best = &found["finals"][0];
+    assert!(best["threads"].as_u64() >= Some(4 * cpus), "{best}");
+    assert_eq!(found["recommended"], 0, "{found}");
+    assert!(best["bound"].is_null());
 }

@@ -112,6 +112,11 @@ impl Observer {
 }
 
 impl Disturbance {
+    /// Returns the CPU time of other programs on the CPUs of the runs, in seconds.
+    pub const fn other_s(&self) -> f64 {
+        self.other_s
+    }
+
     /// Returns a sentence for each disturbance.
     pub fn words(&self) -> Vec<String> {
         let mut words = Vec::new();

@@ -320,6 +320,7 @@ mod tests {
             holds += usize::from((low..=high).contains(&1.0));
         }
         let share = holds as f64 / 400.0;
+        println!("--within: the interval contains the median in {share} of 400 cases");
         assert!((0.92..=0.97).contains(&share), "{share}");
     }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use countersteer_lab::threads::candidates::{Candidate, candidates};
+use countersteer_lab::threads::candidates::{Candidate, candidates, chunked};
 use countersteer_lab::threads::search::{self, Found, Limits, search};
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
@@ -19,7 +19,7 @@ use crate::bench::places::places;
 use crate::bench::runner::Runner;
 use crate::bench::series::{Arm, Conditions, Measured};
 use crate::bench::threads::finals::{End, compare, finalists};
-use crate::bench::threads::form::Form;
+use crate::bench::threads::form::{Form, Way};
 use crate::bench::threads::live::{Answers, Live, arm};
 use crate::bench::threads::result::Findings;
 use crate::interrupt;
@@ -37,9 +37,13 @@ pub struct Args {
     /// Set an environment variable of the program; repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     env: Vec<String>,
-    /// Maximum number of candidates that the search runs
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=1000))]
-    trials: u64,
+    /// Chunking to try, as it replaces `{chunk}` in the command or --env; repeatable. Default: the OpenMP schedules static, dynamic,1,
+    /// dynamic,64 and guided
+    #[arg(long, value_name = "CHUNKING")]
+    chunk: Vec<String>,
+    /// Maximum number of candidates that the search runs; default: 8, with `{chunk}` 12
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1000))]
+    trials: Option<u64>,
     /// Number of unmeasured runs with all CPUs before the search
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1000))]
     warmup: u64,
@@ -74,14 +78,19 @@ pub struct Args {
     command: Vec<String>,
 }
 
+/// Most trials of a search without and with `{chunk}`.
+const TRIALS: u64 = 8;
+const TRIALS_WITH_CHUNKINGS: u64 = 12;
+
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let form = Form::new(&args.command, &args.env)?;
+    let form = Form::new(&args.command, &args.env, &args.chunk)?;
     if let (true, Some(name)) = (args.dry_run, &args.here.machine) {
         let machine = library::loaded(name)?;
         let numbers = CpuNumbers::new(machine.machine.os_cpu_numbers());
         let all = candidates(&machine.topology, &machine.topology.groups[0].cpus);
-        return expect(args, &form, &all, &machine.topology, &numbers);
+        let all = chunked(all, &form.chunkings());
+        return expect(args, &form, all, &machine.topology, &numbers);
     }
     let here = args.here.look()?;
     let places = places(&args.on, &here)?.into_iter();
@@ -89,11 +98,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .flat_map(|p| p.cpus.iter().collect::<Vec<_>>())
         .collect();
     let allowed = here.numbers.own_set(&allowed);
-    let all = candidates(&here.topology, &allowed);
+    let all = chunked(candidates(&here.topology, &allowed), &form.chunkings());
     if args.dry_run {
-        return expect(args, &form, &all, &here.topology, &here.numbers);
+        return expect(args, &form, all, &here.topology, &here.numbers);
     }
-    measured(args, &form, &all, &here)
+    measured(args, &form, all, &here)
 }
 
 /// Runner of a dry run.
@@ -105,9 +114,13 @@ impl search::Runner for Nothing {
     }
 }
 
-fn limits(args: &Args) -> Limits {
+fn limits(args: &Args, form: &Form) -> Limits {
+    let trials = match form.chunkings().len() {
+        0 => TRIALS,
+        _ => TRIALS_WITH_CHUNKINGS,
+    };
     Limits {
-        trials: args.trials as usize,
+        trials: args.trials.unwrap_or(trials) as usize,
         seed: args.here.seed,
         ..Limits::default()
     }
@@ -116,16 +129,21 @@ fn limits(args: &Args) -> Limits {
 fn expect(
     args: &Args,
     form: &Form,
-    all: &[Candidate],
+    mut all: Vec<Candidate>,
     topology: &Topology,
     numbers: &CpuNumbers,
 ) -> anyhow::Result<ExitCode> {
-    let found = search(all, topology, &mut Nothing, limits(args))?;
-    tell(args, &Findings::of(form, all, numbers, &found))?;
+    let found = search(&mut all, topology, &mut Nothing, limits(args, form))?;
+    tell(args, &Findings::of(form, &all, numbers, &found))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn measured(args: &Args, form: &Form, all: &[Candidate], here: &Here) -> anyhow::Result<ExitCode> {
+fn measured(
+    args: &Args,
+    form: &Form,
+    mut all: Vec<Candidate>,
+    here: &Here,
+) -> anyhow::Result<ExitCode> {
     let mut runner = Runner::new(args.show_output)?;
     let mut live = Live {
         form,
@@ -136,19 +154,21 @@ fn measured(args: &Args, form: &Form, all: &[Candidate], here: &Here) -> anyhow:
         disturbance: Disturbance::default(),
         answers: args.check_output.then(Answers::new).transpose()?,
         runs: 0,
+        busy: None,
         signal: None,
     };
-    let found = searched(args, all, here, &mut live)?;
+    let found = searched(args, &mut all, here, &mut live)?;
     let mut signal = live.signal;
     let disturbed = live.disturbance.words();
     if let Some(signal) = signal.filter(|_| found.trials.is_empty()) {
         return Ok(interrupt::said(signal, false));
     }
-    let mut findings = Findings::of(form, all, &here.numbers, &found);
+    let mut findings = Findings::of(form, &all, &here.numbers, &found);
     let finalists = finalists(&found);
     if signal.is_none() && !finalists.is_empty() {
-        let rows = std::iter::once(0).chain(finalists);
-        let arms: Vec<Arm> = rows.map(|row| arm(form, &all[row], here)).collect();
+        let rows = std::iter::once(0).chain(finalists).map(|row| &all[row]);
+        let arms: Vec<Arm> = rows.clone().map(|c| arm(form, c, here)).collect();
+        let ways: Vec<Way> = rows.map(|c| (c.threads, c.chunking.0)).collect();
         let mut runs = vec![Measured::default(); arms.len()];
         let conditions = Conditions {
             prepare: args.prepare.as_deref(),
@@ -169,7 +189,7 @@ fn measured(args: &Args, form: &Form, all: &[Candidate], here: &Here) -> anyhow:
             &mut observer,
             &mut runs,
         )?;
-        findings.judge(form, &arms, &runs, args.margin);
+        findings.judge(form, &arms, &ways, &runs, args.margin);
     }
     findings.warnings.extend(disturbed);
     tell(args, &findings)?;
@@ -179,7 +199,7 @@ fn measured(args: &Args, form: &Form, all: &[Candidate], here: &Here) -> anyhow:
 /// Warms up, then searches.
 fn searched(
     args: &Args,
-    all: &[Candidate],
+    all: &mut Vec<Candidate>,
     here: &Here,
     live: &mut Live<'_>,
 ) -> anyhow::Result<Found> {
@@ -189,7 +209,8 @@ fn searched(
         }
     }
     live.disturbance = Disturbance::default();
-    search(all, &here.topology, live, limits(args))
+    let limits = limits(args, live.form);
+    search(all, &here.topology, live, limits)
 }
 
 fn tell(args: &Args, findings: &Findings) -> anyhow::Result<()> {

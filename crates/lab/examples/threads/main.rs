@@ -150,9 +150,14 @@ fn judged(
         trials,
         ..Limits::default()
     };
-    let found = search(choices, &machine.topology, &mut runner, limits)?;
+    let found = search(
+        &mut choices.to_vec(),
+        &machine.topology,
+        &mut runner,
+        limits,
+    )?;
     let row = found.best().context("no trial")?.candidate;
-    let of = |row: usize| (choices[row].threads(), seconds[row]);
+    let of = |row: usize| (choices[row].threads, seconds[row]);
     let least = (0..seconds.len()).min_by(|a, b| seconds[*a].total_cmp(&seconds[*b]));
     Ok(Case {
         default_s: seconds[0],

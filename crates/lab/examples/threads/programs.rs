@@ -179,7 +179,7 @@ impl Structured {
             )
         };
         let serial = self.serial;
-        let threads = to.threads();
+        let threads = to.threads;
         match self.kind {
             Kind::Barriers(count) => program(
                 threads,

@@ -1,6 +1,6 @@
-//! Candidates: sets of CPUs with one thread on each.
+//! Candidates: sets of CPUs with one thread on each, and the chunking of the program's loops.
 //!
-//! Input: a topology, the CPUs that may be used. Output: prefixes of orders in which CPUs are filled. Cores come before all SMT
+//! Input: a topology, the CPUs that may be used, chunkings. Output: prefixes of orders in which CPUs are filled. Cores come before all SMT
 //! siblings, or fast cores with theirs before slow ones. Last-level caches come one after the other, or in turn. Each core type
 //! comes by itself, too.
 
@@ -13,7 +13,32 @@ use countersteer_model::units::CpuId;
 /// Numbers of threads that are all candidates; above, each is an eighth more than the last one.
 const EACH: usize = 16;
 
-/// Threads on CPUs, one on each.
+/// Distribution of a loop's iterations among threads, as far as its name tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Chunking {
+    /// Nothing is known of it.
+    #[default]
+    Unknown,
+    /// Shares are fixed before the loop begins.
+    Static,
+    /// Threads take chunks until none is left.
+    Dynamic,
+}
+
+impl Chunking {
+    /// Reads a schedule in the notation of OpenMP: `static`, `dynamic,16`, `guided`; with a modifier as in `monotonic:dynamic`.
+    #[must_use]
+    pub fn named(text: &str) -> Self {
+        let kind = text.rsplit(':').next().unwrap_or(text);
+        match kind.split(',').next().unwrap_or(kind).trim() {
+            "static" => Self::Static,
+            "dynamic" | "guided" => Self::Dynamic,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// Threads on CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// CPUs by the topology's numbers.
@@ -22,14 +47,26 @@ pub struct Candidate {
     pub confined: bool,
     /// Cores in words: `8 golden-cove + 4 gracemont`.
     pub name: String,
+    /// Number of threads: one for each CPU, or more.
+    pub threads: usize,
+    /// Row of the chunking among those that are tried, and its kind.
+    pub chunking: (usize, Chunking),
 }
 
-impl Candidate {
-    /// Number of threads.
-    #[must_use]
-    pub fn threads(&self) -> usize {
-        self.cpus.len()
+/// Returns the candidates with each chunking; the first one keeps the first chunking.
+#[must_use]
+pub fn chunked(all: Vec<Candidate>, chunkings: &[Chunking]) -> Vec<Candidate> {
+    if chunkings.is_empty() {
+        return all;
     }
+    let with = |(row, kind): (usize, &Chunking)| {
+        let chunking = (row, *kind);
+        all.iter().map(move |candidate| Candidate {
+            chunking,
+            ..candidate.clone()
+        })
+    };
+    chunkings.iter().enumerate().flat_map(with).collect()
 }
 
 /// Position of a CPU in an order of filling.
@@ -136,9 +173,11 @@ fn candidate(topology: &Topology, cpus: CpuSet, confined: bool) -> Candidate {
         name += &format!(", {used} of {} caches", llcs.len());
     }
     Candidate {
+        threads: cpus.len(),
         cpus,
         confined,
         name,
+        chunking: Default::default(),
     }
 }
 
@@ -156,7 +195,7 @@ mod tests {
     #[test]
     fn core_types_siblings_and_caches_give_their_prefixes() {
         let found = of("i9-12900k");
-        assert!(!found[0].confined && found[0].threads() == 24);
+        assert!(!found[0].confined && found[0].threads == 24);
         let has = |cpus: &str| found.iter().any(|c| c.cpus.to_string() == cpus);
         // P cores without siblings, with them, with E cores, and E cores alone.
         for cpus in [
@@ -192,5 +231,19 @@ mod tests {
                 .all(|c| c.cpus.is_subset(&"1-3".parse().unwrap()))
         );
         assert!(sets.contains("1-2") && sets.contains("3"));
+    }
+
+    #[test]
+    fn chunkings_multiply_candidates_and_their_names_tell_their_kind() {
+        let plain = of("juno-2-4");
+        let kinds = ["static", "dynamic,16", "nonmonotonic:guided", "64"].map(Chunking::named);
+        let [fixed, taken, guided, unknown] = kinds;
+        assert_eq!((fixed, taken), (Chunking::Static, Chunking::Dynamic));
+        assert_eq!((guided, unknown), (Chunking::Dynamic, Chunking::Unknown));
+        let all = chunked(plain.clone(), &kinds);
+        assert_eq!(all.len(), 4 * plain.len());
+        assert_eq!(all[0].chunking, (0, Chunking::Static));
+        assert!(!all[0].confined && all[0].cpus == plain[0].cpus);
+        assert_eq!(chunked(plain.clone(), &[]), plain);
     }
 }

@@ -3,7 +3,7 @@
 //! Input: sets of CPUs with a trial. Output: likelihood of deviations, and the deviation to expect of another set with its spread.
 //!
 //! Logarithms of deviations are a Gaussian process. The correlation of two sets falls exponentially with their Jaccard distance, the
-//! share of CPUs that only one of them has.
+//! share of CPUs that only one of them has. Sets with different chunkings are further apart.
 
 use countersteer_model::cpuset::CpuSet;
 
@@ -13,11 +13,16 @@ const SPREAD: f64 = 0.08;
 const NOISE: f64 = 0.04;
 /// Jaccard distance over which the correlation falls to 1/e.
 const REACH: f64 = 0.4;
+/// Distance between chunkings, like a Jaccard distance.
+const CHUNKING: f64 = 0.4;
+
+/// CPUs, and the row of the chunking.
+pub type Place = (CpuSet, usize);
 
 /// Deviations at some sets.
 #[derive(Clone, Debug, Default)]
 pub struct Residual {
-    sets: Vec<CpuSet>,
+    sets: Vec<Place>,
     /// Inverse of the deviations' covariance, by rows.
     inverse: Vec<Vec<f64>>,
     /// Sums of its rows.
@@ -26,16 +31,17 @@ pub struct Residual {
     scale: f64,
 }
 
-fn covariance(a: &CpuSet, b: &CpuSet) -> f64 {
+fn covariance((a, one): &Place, (b, other): &Place) -> f64 {
     let both = a.intersection(b).len() as f64;
     let any = (a.len() + b.len()) as f64 - both;
-    SPREAD * SPREAD * (-(1.0 - both / any) / REACH).exp()
+    let chunking = if one == other { 0.0 } else { CHUNKING };
+    SPREAD * SPREAD * (-(1.0 - both / any + chunking) / REACH).exp()
 }
 
 impl Residual {
     /// Deviations at these sets, `scale` times as large as usual.
     #[must_use]
-    pub fn at(sets: Vec<CpuSet>, scale: f64) -> Self {
+    pub fn at(sets: Vec<Place>, scale: f64) -> Self {
         let row = |a: usize| {
             let entry = |b: usize| {
                 let noise = if a == b { NOISE * NOISE } else { 0.0 };
@@ -65,7 +71,7 @@ impl Residual {
 
     /// Weights of the known deviations in that of another set, and the standard deviation that remains.
     #[must_use]
-    pub fn towards(&self, set: &CpuSet) -> (Vec<f64>, f64) {
+    pub fn towards(&self, set: &Place) -> (Vec<f64>, f64) {
         let scale = self.scale * self.scale;
         let known = self.sets.iter().map(|to| scale * covariance(set, to));
         let known: Vec<f64> = known.collect();
@@ -112,8 +118,12 @@ fn inverted(mut left: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
 mod tests {
     use super::*;
 
-    fn sets(lists: &[&str]) -> Vec<CpuSet> {
-        lists.iter().map(|list| list.parse().unwrap()).collect()
+    fn place(list: &str, chunking: usize) -> Place {
+        (list.parse().unwrap(), chunking)
+    }
+
+    fn sets(lists: &[&str]) -> Vec<Place> {
+        lists.iter().map(|list| place(list, 0)).collect()
     }
 
     #[test]
@@ -131,10 +141,12 @@ mod tests {
     #[test]
     fn alike_sets_deviate_alike_and_far_ones_are_open() {
         let residual = Residual::at(sets(&["0-7"]), 1.0);
-        let (near, near_rest) = residual.towards(&"0-8".parse().unwrap());
-        let (far, far_rest) = residual.towards(&"16-23".parse().unwrap());
+        let (near, near_rest) = residual.towards(&place("0-8", 0));
+        let (far, far_rest) = residual.towards(&place("16-23", 0));
         assert!(near[0] > 0.5 && near_rest < 0.08, "{near:?} {near_rest}");
         assert!(far[0] < 0.2 && far_rest > 0.08, "{far:?} {far_rest}");
+        let (other, _) = residual.towards(&place("0-7", 1));
+        assert!(other[0] > far[0] && other[0] < near[0], "{other:?}");
     }
 
     #[test]

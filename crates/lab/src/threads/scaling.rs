@@ -10,14 +10,19 @@
 //! With static chunking the slowest core sets the time of a barrier. With dynamic chunking capacities add up. A pipeline's serial
 //! stage runs beside the others, on a CPU that it may share, and the slower one sets the time.
 //!
+//! A chunking has a share of dynamic distribution, and a cost of its chunks. Shares of chunkings whose name tells their kind are
+//! drawn near it.
+//!
 //! Parameters are coordinates between 0 and 1, whose uniform distribution is the prior.
 
 use countersteer_model::topology::Topology;
 
-use super::candidates::Candidate;
+use super::candidates::{Candidate, Chunking};
 
 /// Parameters that every machine has.
 const COMMON: usize = 10;
+/// Parameters of each chunking after the first.
+const OF_CHUNKING: usize = 2;
 /// Largest factor, either way, between a core type's speed and that in the machine's description.
 const SPEED_FACTOR: f64 = 1.8;
 /// Sharpness of the bend at the limit by memory.
@@ -32,6 +37,8 @@ pub struct Shape {
     threads: f64,
     llcs: f64,
     domains: f64,
+    /// Row of the chunking.
+    chunking: usize,
 }
 
 /// Threads that run alike.
@@ -49,6 +56,8 @@ struct Class {
 #[derive(Clone, Debug)]
 pub struct Prior {
     speeds: Vec<f64>,
+    /// Kinds of the chunkings that are tried.
+    chunkings: Vec<Chunking>,
 }
 
 /// Program as the model sees it.
@@ -62,6 +71,8 @@ struct Program {
     serial_place: f64,
     /// Share of the parallel work that is distributed dynamically.
     dynamic: f64,
+    /// Time of the parallel part over that with the first chunking.
+    chunk_cost: f64,
     /// Speed of a core with all its SMT siblings at work, over that with one.
     smt_yield: f64,
     /// Working set of a thread in sizes of the largest last-level cache; without one, all threads miss alike everywhere.
@@ -81,7 +92,12 @@ struct Program {
 impl Prior {
     /// Reads a machine's speeds: capacity, or clock where the kernel distinguishes less than clocks do.
     #[must_use]
-    pub fn of(topology: &Topology) -> Self {
+    pub fn of(topology: &Topology, candidates: &[Candidate]) -> Self {
+        let mut chunkings = vec![Chunking::Unknown];
+        for (row, kind) in candidates.iter().map(|c| c.chunking) {
+            chunkings.resize(chunkings.len().max(row + 1), Chunking::Unknown);
+            chunkings[row] = kind;
+        }
         let fastest = &topology.core_types[0];
         let speed = |core_type: &countersteer_model::machine::CoreType| {
             let capacity = f64::from(core_type.capacity) / f64::from(fastest.capacity);
@@ -90,16 +106,41 @@ impl Prior {
         };
         Self {
             speeds: topology.core_types.iter().map(speed).collect(),
+            chunkings,
         }
     }
 
     /// Number of parameters.
     #[must_use]
     pub fn dimensions(&self) -> usize {
+        self.first_chunking() + (self.chunkings.len() - 1) * OF_CHUNKING
+    }
+
+    /// Row of the parameters of the chunking after the first.
+    fn first_chunking(&self) -> usize {
         COMMON + self.speeds.len() - 1
     }
 
-    fn program(&self, at: &[f64]) -> Program {
+    /// Share of dynamic distribution, and cost, of a chunking.
+    fn chunking(&self, at: &[f64], row: usize) -> (f64, f64) {
+        let own = match row.checked_sub(1) {
+            None => [at[2], 0.0],
+            Some(row) => {
+                let first = self.first_chunking() + row * OF_CHUNKING;
+                [at[first], at[first + 1]]
+            }
+        };
+        let dynamic = match self.chunkings[row] {
+            Chunking::Unknown => (2.0 * own[0] - 0.5).clamp(0.0, 1.0),
+            Chunking::Static => 0.3 * (2.0 * own[0] - 1.0).max(0.0),
+            Chunking::Dynamic => 1.0 - 0.3 * (2.0 * own[0] - 1.0).max(0.0),
+        };
+        let cost = above(own[1], 0.5).map_or(1.0, |u| 1.0 + between(u, 1e-3, 1.0));
+        (dynamic, cost)
+    }
+
+    fn program(&self, at: &[f64], chunking: usize) -> Program {
+        let (dynamic, chunk_cost) = self.chunking(at, chunking);
         let speeds = self
             .speeds
             .iter()
@@ -112,7 +153,8 @@ impl Prior {
             serial: above(at[0], 0.35).map_or(0.0, |u| between(u, 1e-3, 0.5)),
             stage: above(at[1], 0.75).map(|u| 1.0 + u),
             serial_place: (2.0 * at[9] - 1.0).max(0.0),
-            dynamic: (2.0 * at[2] - 0.5).clamp(0.0, 1.0),
+            dynamic,
+            chunk_cost,
             smt_yield: 0.8 + 1.2 * at[3],
             footprint: above(at[4], 0.3).map(|u| between(u, 0.005, 2.0)),
             loss: above(at[5], 0.3).map_or(0.0, |u| between(u, 0.05, 30.0)),
@@ -126,7 +168,7 @@ impl Prior {
     /// Logarithm of the time of a program with these parameters.
     #[must_use]
     pub fn log_time(&self, at: &[f64], shape: &Shape) -> f64 {
-        self.program(at).time(shape).ln()
+        self.program(at, shape.chunking).time(shape).ln()
     }
 }
 
@@ -177,7 +219,8 @@ impl Shape {
         }
         Self {
             classes,
-            threads: candidate.threads() as f64,
+            threads: candidate.threads as f64,
+            chunking: candidate.chunking.0,
             llcs: sharers.iter().filter(|n| **n > 0.0).count() as f64,
             domains: domains.len() as f64,
         }
@@ -211,7 +254,7 @@ impl Program {
         let dynamic_s = 1.0 / (capacity * limited);
         let static_s = 1.0 / (shape.threads * slowest * limited);
         let parallel_s = self.dynamic * dynamic_s + (1.0 - self.dynamic) * static_s;
-        let parallel_s = (1.0 - self.serial) * parallel_s;
+        let parallel_s = (1.0 - self.serial) * parallel_s * self.chunk_cost;
         let serial_speed = fastest * (slowest_alone / fastest).powf(self.serial_place);
         let serial_s = self.serial / serial_speed;
         let work_s = match self.stage {
@@ -234,11 +277,12 @@ impl Program {
 mod tests {
     use super::*;
     use crate::experiment::machine;
-    use crate::threads::candidates::candidates;
+    use crate::threads::candidates::{candidates, chunked};
 
     fn program() -> Program {
         Program {
             smt_yield: 1.3,
+            chunk_cost: 1.0,
             memory: f64::INFINITY,
             speeds: vec![1.0, 0.5],
             ..Program::default()
@@ -248,10 +292,13 @@ mod tests {
     /// Time on CPUs of the i9-12900K: P cores are 0 to 15 with siblings beside each other, E cores 16 to 23.
     fn time(program: &Program, cpus: &str) -> f64 {
         let machine = machine("i9-12900k").unwrap();
+        let cpus: countersteer_model::cpuset::CpuSet = cpus.parse().unwrap();
         let candidate = Candidate {
-            cpus: cpus.parse().unwrap(),
+            threads: cpus.len(),
+            cpus,
             confined: true,
             name: String::new(),
+            chunking: Default::default(),
         };
         program.time(&Shape::of(&candidate, &machine.topology))
     }
@@ -306,8 +353,12 @@ mod tests {
     fn every_parameter_gives_every_candidate_a_time() {
         let machine = machine("ryzen-7950x3d").unwrap();
         let topology = &machine.topology;
-        let prior = Prior::of(topology);
-        for candidate in candidates(topology, &topology.groups[0].cpus) {
+        let all = candidates(topology, &topology.groups[0].cpus);
+        let kinds = [Chunking::Static, Chunking::Dynamic, Chunking::Unknown];
+        let all = chunked(all, &kinds);
+        let prior = Prior::of(topology, &all);
+        assert_eq!(prior.dimensions(), 10 + 1 + 4);
+        for candidate in all {
             let shape = Shape::of(&candidate, topology);
             for value in [0.0, 0.3, 0.5, 0.8, 1.0] {
                 let at = vec![value; prior.dimensions()];

@@ -5,13 +5,15 @@
 //! Programs are drawn from the model's prior. Metropolis steps move them to where they explain the times so far. Their spread is
 //! what the trials leave open. The next trial is the candidate with the greatest expected improvement over the best time so far
 //! (Jones, Schonlau and Welch 1998). The search ends when no candidate promises more than [`Limits::worthwhile`].
+//!
+//! Threads that wait leave CPUs idle. The best candidate then also runs with more threads than CPUs.
 
 use countersteer_model::policy::{PolicyRng, policy_rng};
 use countersteer_model::topology::Topology;
 use rand::RngExt;
 
 use super::candidates::Candidate;
-use super::residual::{Residual, dot};
+use super::residual::{Place, Residual, dot};
 use super::scaling::{Prior, Shape};
 
 /// Programs that are drawn.
@@ -27,6 +29,10 @@ const STEP: f64 = 0.25;
 const NORMAL: [f64; 8] = [-1.534, -0.887, -0.489, -0.157, 0.157, 0.489, 0.887, 1.534];
 /// Trials before the search may end by itself.
 const LEAST: usize = 6;
+/// Share of the CPUs' time below which threads wait.
+const WAITS: f64 = 0.9;
+/// Threads for each CPU of the best candidate, in this order. From the third on, only if the last one was the best so far.
+const CROWDS: [f64; 4] = [1.25, 2.0, 4.0, 8.0];
 
 /// Times a program with a candidate.
 pub trait Runner {
@@ -35,6 +41,11 @@ pub trait Runner {
     /// # Errors
     /// The program fails, or cannot be run.
     fn seconds(&mut self, candidate: &Candidate) -> anyhow::Result<Option<f64>>;
+
+    /// Time in which the CPUs of the last run were busy, as a share of the run; `None` if it is unknown.
+    fn busy(&self) -> Option<f64> {
+        None
+    }
 }
 
 /// End of a search.
@@ -73,6 +84,8 @@ pub struct Trial {
     /// In seconds, before the trial; the first has none.
     pub predicted: Option<Prediction>,
     pub measured_s: f64,
+    /// Share of the time in which its CPUs were busy.
+    pub busy: Option<f64>,
 }
 
 /// Result of a search.
@@ -81,7 +94,8 @@ pub struct Found {
     pub trials: Vec<Trial>,
     /// Expected improvement over the best trial by the candidate that promises most; 0.01 is 1 %.
     pub open: f64,
-    /// Seconds of every candidate after the last trial; relative to the first one without a trial.
+    /// Seconds of every candidate after the last trial; relative to the first one without a trial. Candidates with more threads than
+    /// CPUs have none.
     pub predictions: Vec<Prediction>,
 }
 
@@ -96,12 +110,12 @@ impl Found {
     }
 }
 
-/// Runs the search; the first trial is the first candidate.
+/// Runs the search; the first trial is the first candidate. Candidates with more threads than CPUs are added if threads wait.
 ///
 /// # Errors
 /// Those of the runner.
 pub fn search(
-    candidates: &[Candidate],
+    candidates: &mut Vec<Candidate>,
     topology: &Topology,
     runner: &mut dyn Runner,
     limits: Limits,
@@ -118,6 +132,7 @@ pub fn search(
             candidate: row,
             predicted,
             measured_s,
+            busy: runner.busy(),
         });
         ensemble.learn(row, measured_s);
         let promising = ensemble.most_promising();
@@ -127,7 +142,52 @@ pub fn search(
     }
     let all = 0..candidates.len();
     found.predictions = all.map(|row| ensemble.prediction(row)).collect();
+    // Without a next candidate, the user did not end the search.
+    if next.is_none() || found.trials.len() == limits.trials {
+        crowd(candidates, runner, &mut found)?;
+    }
     Ok(found)
+}
+
+/// Runs the best candidate with more threads than CPUs, if its threads wait.
+fn crowd(
+    candidates: &mut Vec<Candidate>,
+    runner: &mut dyn Runner,
+    found: &mut Found,
+) -> anyhow::Result<()> {
+    let Some(best) = found.best().copied() else {
+        return Ok(());
+    };
+    if best.busy.is_none_or(|busy| busy >= WAITS) {
+        return Ok(());
+    }
+    let base = candidates[best.candidate].clone();
+    let mut is_best = true;
+    for (nth, crowd) in CROWDS.iter().enumerate() {
+        if nth > 1 && !is_best {
+            break;
+        }
+        let threads = (base.threads as f64 * crowd).ceil() as usize;
+        let candidate = Candidate {
+            threads,
+            ..base.clone()
+        };
+        if candidates.contains(&candidate) {
+            continue;
+        }
+        let Some(measured_s) = runner.seconds(&candidate)? else {
+            break;
+        };
+        is_best = found.best().is_none_or(|b| measured_s < b.measured_s);
+        found.trials.push(Trial {
+            candidate: candidates.len(),
+            predicted: None,
+            measured_s,
+            busy: runner.busy(),
+        });
+        candidates.push(candidate);
+    }
+    Ok(())
 }
 
 /// Programs that explain the trials.
@@ -145,7 +205,7 @@ struct Ensemble<'a> {
 
 impl<'a> Ensemble<'a> {
     fn new(candidates: &'a [Candidate], topology: &Topology, seed: u64) -> Self {
-        let prior = Prior::of(topology);
+        let prior = Prior::of(topology, candidates);
         let mut rng = policy_rng(seed);
         let mut draw = || {
             let all = 0..prior.dimensions();
@@ -160,6 +220,11 @@ impl<'a> Ensemble<'a> {
             residual: Residual::default(),
             rng,
         }
+    }
+
+    fn place(&self, row: usize) -> Place {
+        let candidate = &self.candidates[row];
+        (candidate.cpus.clone(), candidate.chunking.0)
     }
 
     /// Deviations of the trials from a program, as logarithms.
@@ -179,7 +244,7 @@ impl<'a> Ensemble<'a> {
         self.tried.push((row, seconds.ln()));
         let sets = || {
             let rows = self.tried.iter().map(|(row, _)| *row);
-            rows.map(|row| self.candidates[row].cpus.clone()).collect()
+            rows.map(|row| self.place(row)).collect()
         };
         let (free, close) = (Residual::at(sets(), FREE), Residual::at(sets(), 1.0));
         self.residual = free;
@@ -249,7 +314,7 @@ impl<'a> Ensemble<'a> {
             let relative = self.programs.iter().map(|p| log(p, row) - log(p, 0));
             return (relative.collect(), 0.0);
         }
-        let (weights, spread) = self.residual.towards(&self.candidates[row].cpus);
+        let (weights, spread) = self.residual.towards(&self.place(row));
         let of = |program: &Vec<f64>| {
             let deviations = self.deviations(program);
             let (common, _) = self.residual.fit(&deviations);
@@ -304,7 +369,7 @@ fn reflected(value: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::experiment::machine;
-    use crate::threads::candidates::candidates;
+    use crate::threads::candidates::{Chunking, candidates, chunked};
 
     /// Program whose times follow a rule.
     struct Ruled<F>(F, usize);
@@ -320,10 +385,10 @@ mod tests {
     fn found(name: &str, rule: impl Fn(&Candidate) -> f64) -> (f64, usize) {
         let machine = machine(name).unwrap();
         let topology = &machine.topology;
-        let all = candidates(topology, &topology.groups[0].cpus);
+        let mut all = candidates(topology, &topology.groups[0].cpus);
         let least = all.iter().map(&rule).fold(f64::INFINITY, f64::min);
         let mut runner = Ruled(rule, 0);
-        let found = search(&all, topology, &mut runner, Limits::default()).unwrap();
+        let found = search(&mut all, topology, &mut runner, Limits::default()).unwrap();
         assert_eq!(found.trials.len(), runner.1);
         assert_eq!(found.trials[0].candidate, 0);
         (found.best().unwrap().measured_s / least, found.trials.len())
@@ -332,14 +397,14 @@ mod tests {
     #[test]
     fn the_best_number_is_found_by_few_trials() {
         // Each thread costs: the best number lies inside.
-        let costly = |c: &Candidate| 100.0 / c.threads() as f64 + c.threads() as f64;
+        let costly = |c: &Candidate| 100.0 / c.threads as f64 + c.threads as f64;
         let (ratio, trials) = found("xeon-gold-6138", costly);
         assert!(ratio < 1.03 && trials <= 8, "{ratio} by {trials}");
         // Static chunks: slow cores only delay.
         let slow: countersteer_model::cpuset::CpuSet = "8-15".parse().unwrap();
         let barrier = |c: &Candidate| {
             let speed = if c.cpus.intersects(&slow) { 0.45 } else { 1.0 };
-            2.0 / (c.threads() as f64 * speed)
+            2.0 / (c.threads as f64 * speed)
         };
         let (ratio, trials) = found("i9-12900k-8p8e", barrier);
         assert!(ratio < 1.03 && trials <= 8, "{ratio} by {trials}");
@@ -362,9 +427,64 @@ mod tests {
         }
         let machine = machine("core2-quad").unwrap();
         let topology = &machine.topology;
-        let all = candidates(topology, &topology.groups[0].cpus);
-        let found = search(&all, topology, &mut Twice(0), Limits::default()).unwrap();
+        let mut all = candidates(topology, &topology.groups[0].cpus);
+        let found = search(&mut all, topology, &mut Twice(0), Limits::default()).unwrap();
         assert_eq!(found.trials.len(), 2);
         assert_eq!(found.predictions.len(), all.len());
+    }
+
+    #[test]
+    fn threads_cores_and_chunking_are_found_together() {
+        // Static shares wait for the slow cores; small chunks cost, large ones do not.
+        let slow: countersteer_model::cpuset::CpuSet = "8-15".parse().unwrap();
+        let rule = |c: &Candidate| {
+            let few = c.cpus.intersection(&slow).len() as f64;
+            let many = c.threads as f64 - few;
+            match c.chunking.0 {
+                0 if few > 0.0 => 1.0 / (0.45 * c.threads as f64),
+                0 => 1.0 / many,
+                1 => 1.3 / (many + 0.45 * few),
+                _ => 1.01 / (many + 0.45 * few),
+            }
+        };
+        let machine = machine("i9-12900k-8p8e").unwrap();
+        let topology = &machine.topology;
+        let kinds = ["static", "dynamic,1", "dynamic,64"].map(Chunking::named);
+        let mut all = chunked(candidates(topology, &topology.groups[0].cpus), &kinds);
+        let least = all.iter().map(rule).fold(f64::INFINITY, f64::min);
+        let limits = Limits {
+            trials: 12,
+            ..Limits::default()
+        };
+        let found = search(&mut all, topology, &mut Ruled(rule, 0), limits).unwrap();
+        let best = found.best().unwrap();
+        assert!(best.measured_s < 1.03 * least, "{best:?} {least}");
+        assert_eq!(all[best.candidate].chunking.0, 2);
+    }
+
+    #[test]
+    fn more_threads_than_cpus_run_only_where_threads_wait() {
+        /// Twelve tasks, each of which waits for a second without a CPU.
+        struct Waiting(f64);
+        impl Runner for Waiting {
+            fn seconds(&mut self, candidate: &Candidate) -> anyhow::Result<Option<f64>> {
+                Ok(Some((12.0 / candidate.threads as f64).ceil()))
+            }
+            fn busy(&self) -> Option<f64> {
+                Some(self.0)
+            }
+        }
+        let machine = machine("core2-quad").unwrap();
+        let topology = &machine.topology;
+        let best = |busy: f64| {
+            let mut all = candidates(topology, &topology.groups[0].cpus);
+            let limits = Limits::default();
+            let found = search(&mut all, topology, &mut Waiting(busy), limits).unwrap();
+            assert!(found.trials.len() <= limits.trials + 4);
+            all[found.best().unwrap().candidate].clone()
+        };
+        assert_eq!(best(0.97).threads, 4);
+        let found = best(0.1);
+        assert_eq!((found.threads, found.cpus.len()), (16, 4));
     }
 }

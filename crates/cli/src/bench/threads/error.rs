@@ -7,6 +7,11 @@ pub enum ThreadsError {
          give it by the environment: --env OMP_NUM_THREADS={{n}}"
     )]
     NoPlace { command: String },
+    #[error(
+        "`{command}` has no `{{chunk}}`, which stands for the chunking of loops: write it where the command takes the chunking, or give it \
+         by the environment: --env OMP_SCHEDULE={{chunk}}"
+    )]
+    NoChunkPlace { command: String },
     #[error("--env `{given}` is no assignment; write NAME=VALUE")]
     NoAssignment { given: String },
     #[error(

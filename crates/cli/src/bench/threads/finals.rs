@@ -148,6 +148,7 @@ mod tests {
             candidate,
             predicted: None,
             measured_s: *measured_s,
+            busy: None,
         };
         Found {
             trials: times_s.iter().enumerate().map(trial).collect(),

@@ -1,7 +1,8 @@
-//! Command lines of a program with a number of threads.
+//! Command lines of a program with a number of threads, and a chunking of its loops.
 //!
-//! Input: words and assignments with `{n}`. Output: what is run, and what a user would type for it.
+//! Input: words and assignments with `{n}` and `{chunk}`. Output: what is run, and what a user would type for it.
 
+use countersteer_lab::threads::candidates::Chunking;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_profiler::quoted;
 use countersteer_sysfs::launch::find_program;
@@ -17,20 +18,33 @@ const NAME: &str = "n";
 const LONG: &str = "{threads}";
 /// Variable by which OpenMP programs take their number of threads.
 const OPENMP: &str = "OMP_NUM_THREADS";
+/// Name of the chunking.
+pub const CHUNK: &str = "chunk";
+/// Chunkings that are tried by default, in the notation of `OMP_SCHEDULE`.
+const CHUNKINGS: [&str; 4] = ["static", "dynamic,1", "dynamic,64", "guided"];
 
-/// Command with `{n}`.
+/// Number of threads, and row of the chunking.
+pub type Way = (usize, usize);
+
+/// Command with `{n}`, and possibly `{chunk}`.
 #[derive(Clone, Debug)]
 pub struct Form {
     words: Vec<String>,
     assignments: Vec<(String, String)>,
+    /// Values of `{chunk}`; empty without it.
+    chunkings: Vec<String>,
 }
 
 impl Form {
-    /// Checks a command and assignments.
+    /// Checks a command, assignments, and the user's chunkings.
     ///
     /// # Errors
-    /// `{n}` stands nowhere, an assignment is none, or the program does not exist.
-    pub fn new(command: &[String], assignments: &[String]) -> anyhow::Result<Self> {
+    /// `{n}` stands nowhere, an assignment is none, or the program does not exist; `{chunk}` stands nowhere, but there are chunkings.
+    pub fn new(
+        command: &[String],
+        assignments: &[String],
+        chunkings: &[String],
+    ) -> anyhow::Result<Self> {
         let split = |given: &String| match given.split_once('=') {
             Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
             _ => Err(ThreadsError::NoAssignment {
@@ -47,25 +61,54 @@ impl Form {
             .map(split)
             .collect::<Result<Vec<_>, _>>()?;
         let values = assignments.iter().map(|(_, value)| value);
-        if !command
-            .iter()
-            .chain(values)
-            .any(|text| text.contains(&place))
-        {
+        let texts: Vec<&String> = command.iter().chain(values).collect();
+        let names = |place: &str| texts.iter().any(|text| text.contains(place));
+        if !names(&place) {
             let command = quoted(command);
             return Err(ThreadsError::NoPlace { command }.into());
         }
+        let chunkings = match (names(&format!("{{{CHUNK}}}")), chunkings) {
+            (false, []) => Vec::new(),
+            (true, []) => CHUNKINGS.map(str::to_owned).to_vec(),
+            (true, given) => given.to_vec(),
+            (false, _) => {
+                let command = quoted(command);
+                return Err(ThreadsError::NoChunkPlace { command }.into());
+            }
+        };
         let words = match command {
             [text] => words_of(text),
             _ => command.to_vec(),
         };
         find_program(&words)?;
-        Ok(Self { words, assignments })
+        Ok(Self {
+            words,
+            assignments,
+            chunkings,
+        })
     }
 
-    /// The command with this number of threads, on these CPUs.
-    pub fn arm(&self, place: Place, threads: usize) -> Arm {
-        let parameters = vec![(NAME.to_owned(), threads.to_string())];
+    /// Kinds of the chunkings; empty without `{chunk}`.
+    pub fn chunkings(&self) -> Vec<Chunking> {
+        let names = self.chunkings.iter();
+        names.map(|name| Chunking::named(name)).collect()
+    }
+
+    /// Name of the chunking of a row; `None` without `{chunk}`.
+    pub fn chunking(&self, row: usize) -> Option<&str> {
+        self.chunkings.get(row).map(String::as_str)
+    }
+
+    fn parameters(&self, (threads, chunking): Way) -> Vec<(String, String)> {
+        let threads = (NAME.to_owned(), threads.to_string());
+        let chunking = self.chunking(chunking);
+        let chunking = chunking.map(|name| (CHUNK.to_owned(), name.to_owned()));
+        std::iter::once(threads).chain(chunking).collect()
+    }
+
+    /// The command with this number of threads and this chunking, on these CPUs.
+    pub fn arm(&self, place: Place, way: Way) -> Arm {
+        let parameters = self.parameters(way);
         let mut words = Vec::new();
         if !self.assignments.is_empty() {
             words.push("env".to_owned());
@@ -77,7 +120,7 @@ impl Form {
         words.extend(self.words.iter().map(|word| filled(word, &parameters)));
         Arm {
             command: Timed {
-                text: self.typed(threads, place.mask()),
+                text: self.typed(way, place.mask()),
                 words,
                 parameters,
             },
@@ -86,8 +129,8 @@ impl Form {
     }
 
     /// Command line to type; `cpus` by the kernel's numbers.
-    pub fn typed(&self, threads: usize, cpus: Option<&CpuSet>) -> String {
-        let parameters = [(NAME.to_owned(), threads.to_string())];
+    pub fn typed(&self, way: Way, cpus: Option<&CpuSet>) -> String {
+        let parameters = self.parameters(way);
         let assigned = |(name, value): &(String, String)| {
             format!("{name}={}", quoted(&[filled(value, &parameters)]))
         };
@@ -98,11 +141,15 @@ impl Form {
         parts.join(" ")
     }
 
-    /// Command line that binds each thread of an OpenMP program to a CPU of its own; `None` if it is not known to be one.
-    pub fn bound(&self, threads: usize, cpus: &CpuSet) -> Option<String> {
+    /// Command line that binds each thread of an OpenMP program to a CPU of its own; `None` if it is not known to be one, or has more
+    /// threads than CPUs.
+    pub fn bound(&self, way: Way, cpus: &CpuSet) -> Option<String> {
+        if way.0 > cpus.len() {
+            return None;
+        }
         self.assignments.iter().find(|(name, _)| name == OPENMP)?;
         let places = quoted(&[places(cpus)]);
-        let command = self.typed(threads, None);
+        let command = self.typed(way, None);
         Some(format!("OMP_PLACES={places} OMP_PROC_BIND=close {command}"))
     }
 }
@@ -154,29 +201,55 @@ mod tests {
 
     #[test]
     fn the_number_stands_in_words_or_assignments() {
-        let form = Form::new(&words("sh -c {n}"), &[]).unwrap();
-        assert_eq!(form.typed(4, Some(&cpus("0-3"))), "taskset -c 0-3 sh -c 4");
-        assert_eq!(form.bound(4, &cpus("0-3")), None);
-        let form = Form::new(&words("sh"), &["OMP_NUM_THREADS={n}".into()]).unwrap();
-        assert_eq!(form.typed(2, None), "OMP_NUM_THREADS=2 sh");
+        let form = Form::new(&words("sh -c {n}"), &[], &[]).unwrap();
         assert_eq!(
-            form.bound(2, &cpus("0-1")).unwrap(),
+            form.typed((4, 0), Some(&cpus("0-3"))),
+            "taskset -c 0-3 sh -c 4"
+        );
+        assert_eq!(form.bound((4, 0), &cpus("0-3")), None);
+        let form = Form::new(&words("sh"), &["OMP_NUM_THREADS={n}".into()], &[]).unwrap();
+        assert_eq!(form.typed((2, 0), None), "OMP_NUM_THREADS=2 sh");
+        assert_eq!(
+            form.bound((2, 0), &cpus("0-1")).unwrap(),
             "OMP_PLACES='{0}:2' OMP_PROC_BIND=close OMP_NUM_THREADS=2 sh"
         );
-        let long = Form::new(&words("sh -c {threads}"), &[]).unwrap();
-        assert_eq!(long.typed(4, None), "sh -c 4");
-        let text = Form::new(&["echo {n} | cat".to_owned()], &[]).unwrap();
-        assert_eq!(text.typed(3, None), "sh -c 'echo 3 | cat'");
+        let long = Form::new(&words("sh -c {threads}"), &[], &[]).unwrap();
+        assert_eq!(long.typed((4, 0), None), "sh -c 4");
+        let text = Form::new(&["echo {n} | cat".to_owned()], &[], &[]).unwrap();
+        assert_eq!(text.typed((3, 0), None), "sh -c 'echo 3 | cat'");
     }
 
     #[test]
     fn a_command_that_takes_no_number_is_refused_with_both_remedies() {
-        let error = Form::new(&words("sh -c x"), &[]).unwrap_err().to_string();
+        let error = Form::new(&words("sh -c x"), &[], &[])
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("`{n}`") && error.contains("--env OMP_NUM_THREADS={n}"),
             "{error}"
         );
-        assert!(Form::new(&words("sh {n}"), &["x".into()]).is_err());
-        assert!(Form::new(&words("./nosuch {n}"), &[]).is_err());
+        assert!(Form::new(&words("sh {n}"), &["x".into()], &[]).is_err());
+        assert!(Form::new(&words("./nosuch {n}"), &[], &[]).is_err());
+    }
+
+    #[test]
+    fn chunkings_are_openmps_unless_others_are_given() {
+        let env = ["OMP_NUM_THREADS={n}", "OMP_SCHEDULE={chunk}"].map(str::to_owned);
+        let form = Form::new(&words("sh"), &env, &[]).unwrap();
+        assert_eq!(form.chunkings().len(), 4);
+        assert_eq!(
+            form.typed((2, 1), None),
+            "OMP_NUM_THREADS=2 OMP_SCHEDULE=dynamic,1 sh"
+        );
+        assert!(form.bound((2, 1), &cpus("0-1")).is_some());
+        assert_eq!(form.bound((3, 1), &cpus("0-1")), None, "more than CPUs");
+        let own = ["8".to_owned(), "512".to_owned()];
+        let form = Form::new(&words("sh -c {n} {chunk}"), &[], &own).unwrap();
+        assert_eq!(form.typed((2, 1), None), "sh -c 2 512");
+        let error = Form::new(&words("sh -c {n}"), &[], &own).unwrap_err();
+        assert!(
+            error.to_string().contains("OMP_SCHEDULE={chunk}"),
+            "{error}"
+        );
     }
 }

@@ -25,6 +25,8 @@ pub struct Live<'a> {
     pub answers: Option<Answers>,
     /// Runs so far.
     pub runs: u64,
+    /// Share of the CPUs' time that the last run and other programs used.
+    pub busy: Option<f64>,
     /// Signal that ended the search.
     pub signal: Option<i32>,
 }
@@ -64,7 +66,7 @@ impl Answers {
 pub fn arm(form: &Form, candidate: &Candidate, here: &Here) -> Arm {
     let cpus = here.numbers.os_set(&candidate.cpus);
     let place = place(&candidate.name, cpus, candidate.confined, here);
-    form.arm(place, candidate.threads())
+    form.arm(place, (candidate.threads, candidate.chunking.0))
 }
 
 impl search::Runner for Live<'_> {
@@ -83,10 +85,19 @@ impl search::Runner for Live<'_> {
                 return Ok(None);
             }
         };
+        let before_s = self.disturbance.other_s();
         self.observer.end(&arm.place, &run, &mut self.disturbance);
+        // Threads that wait because other programs have the CPU do not need more of their kind.
+        let other_s = (self.disturbance.other_s() - before_s).max(0.0);
+        let cpus_s = run.elapsed_s * arm.place.cpus.len() as f64;
+        self.busy = Some((run.user_s + run.system_s + other_s) / cpus_s);
         if let Some(answers) = &mut self.answers {
             answers.check(&arm.command.text)?;
         }
         Ok(Some(run.elapsed_s))
+    }
+
+    fn busy(&self) -> Option<f64> {
+        self.busy
     }
 }

@@ -13,7 +13,7 @@ use countersteer_report::{number, seconds, table};
 use serde::Serialize;
 
 use super::finals::confidence;
-use super::form::Form;
+use super::form::{CHUNK, Form, Way};
 use crate::bench::result::{compared, gain, warnings};
 use crate::bench::series::{Arm, Measured};
 
@@ -26,6 +26,9 @@ const SHOWN: usize = 3;
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub threads: usize,
+    /// Value of `{chunk}`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunking: Option<String>,
     pub cores: String,
     /// CPUs in the kernel's list notation.
     pub cpus: String,
@@ -49,6 +52,9 @@ pub struct Predicted {
 #[derive(Clone, Debug, Serialize)]
 pub struct Final {
     pub threads: usize,
+    /// Value of `{chunk}`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunking: Option<String>,
     pub cores: String,
     pub cpus: String,
     #[serde(rename = "time_s")]
@@ -97,7 +103,8 @@ impl Findings {
         let row = |row: usize, predicted: Option<Prediction>, measured_s: Option<f64>| {
             let candidate = &candidates[row];
             Row {
-                threads: candidate.threads(),
+                threads: candidate.threads,
+                chunking: form.chunking(candidate.chunking.0).map(str::to_owned),
                 cores: candidate.name.clone(),
                 cpus: numbers.os_set(&candidate.cpus).to_string(),
                 confined: candidate.confined,
@@ -115,7 +122,7 @@ impl Findings {
         });
         Self {
             schema: SCHEMA,
-            default: form.typed(candidates[0].threads(), None),
+            default: form.typed((candidates[0].threads, 0), None),
             trials: trials
                 .map(|t| row(t.candidate, t.predicted, Some(t.measured_s)))
                 .collect(),
@@ -135,24 +142,31 @@ impl Findings {
     }
 
     /// Adds the comparison with the default, the first arm.
-    pub fn judge(&mut self, form: &Form, arms: &[Arm], measured: &[Measured], margin: f64) {
+    pub fn judge(
+        &mut self,
+        form: &Form,
+        arms: &[Arm],
+        ways: &[Way],
+        measured: &[Measured],
+        margin: f64,
+    ) {
         let confidence = confidence(arms.len() - 1);
         self.words = Words {
             confidence: 100.0 * confidence,
             margin: 100.0 * margin,
         };
         let pairs = || arms.iter().zip(measured);
-        let finals = pairs().skip(1).map(|(arm, m)| {
-            let threads = arm.place.cpus.len();
+        let finals = pairs().zip(ways).skip(1).map(|((arm, m), way)| {
             let evidence = m.against(&measured[0]);
             Final {
-                threads,
+                threads: way.0,
+                chunking: form.chunking(way.1).map(str::to_owned),
                 cores: arm.place.name.clone(),
                 cpus: arm.place.cpus.to_string(),
                 time: m.median(),
                 gain: gain(&arm.command.text, &evidence, confidence, margin),
                 command: arm.command.text.clone(),
-                bound: form.bound(threads, &arm.place.cpus),
+                bound: form.bound(*way, &arm.place.cpus),
             }
         });
         self.finals = finals.collect();
@@ -184,13 +198,7 @@ impl Findings {
                 });
                 [place_cells(row), predicted].concat()
             };
-            let head = [
-                "threads",
-                "cores",
-                "CPUs",
-                "time over default's",
-                "90 % of programs",
-            ];
+            let head = self.head(["time over default's", "90 % of programs"]);
             return table::plain(&head, self.others.iter().map(cells));
         }
         let cells = |row: &Row| {
@@ -208,9 +216,16 @@ impl Findings {
             let measured = row.measured_s.map_or_else(|| "not run".into(), seconds);
             [place_cells(row), vec![predicted, measured]].concat()
         };
-        let head = ["threads", "cores", "CPUs", "predicted", "measured"];
+        let head = self.head(["predicted", "measured"]);
         let rows = self.trials.iter().chain(self.others.iter().take(SHOWN));
         table::plain(&head, rows.map(cells))
+    }
+
+    fn head(&self, times: [&'static str; 2]) -> Vec<&'static str> {
+        let mut rows = self.trials.iter().chain(&self.others);
+        let chunking = rows.any(|row| row.chunking.is_some()).then_some(CHUNK);
+        let first = std::iter::once("threads").chain(chunking);
+        first.chain(["cores", "CPUs"]).chain(times).collect()
     }
 
     /// Sentences about the result.
@@ -232,9 +247,12 @@ impl Findings {
         };
         let plural = |count: usize| if count == 1 { "" } else { "s" };
         let name = format!(
-            "{} thread{} on {} (CPU{} {})",
+            "{} thread{}{} on {} (CPU{} {})",
             best.threads,
             plural(best.threads),
+            best.chunking
+                .as_ref()
+                .map_or_else(String::new, |name| format!(" with {name}")),
             best.cores,
             plural(best.threads),
             best.cpus
@@ -260,5 +278,6 @@ fn place_cells(row: &Row) -> Vec<String> {
     } else {
         "default: not confined".into()
     };
-    vec![row.threads.to_string(), cores, row.cpus.clone()]
+    let first = std::iter::once(row.threads.to_string()).chain(row.chunking.clone());
+    first.chain([cores, row.cpus.clone()]).collect()
 }
