@@ -11,6 +11,7 @@ use countersteer_cache::signature::elf;
 use countersteer_files::read;
 use countersteer_lab::error::{Kind, failure};
 use countersteer_report::write_atomically;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -22,7 +23,7 @@ const INTERPRETERS: [&str; 9] = [
 ];
 
 /// Verdict on a program: the best policy for it on a machine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Remembered {
     /// Path of the program's executable when the verdict was reached.
@@ -39,10 +40,13 @@ pub struct Remembered {
     /// Gain measured against Linux in runs after the verdict; `None` before the first pair of blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
+    /// Foreground programs whose run-queue latency rises under the policy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disturbs: Vec<String>,
 }
 
 /// Gain of a policy over Linux, measured in alternating blocks of time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
     /// Relative gain in speed: 0.05 is 5 %.
@@ -53,10 +57,13 @@ pub struct Measured {
     pub pairs: u64,
 }
 
-#[derive(Serialize, Deserialize)]
+/// File of verdicts.
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Kept {
+    /// Name and version of this layout.
     schema: String,
+    /// Version of `steer` that wrote the file.
     version: String,
     verdicts: Vec<Remembered>,
 }
@@ -211,7 +218,20 @@ mod tests {
             policy: policy.into(),
             why: "it gains".into(),
             measured: None,
+            disturbs: Vec::new(),
         }
+    }
+
+    #[test]
+    fn the_checked_in_schema_is_that_of_the_type() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas/verdicts.schema.json");
+        let schema = schemars::schema_for!(Kept);
+        let made = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+        if std::env::var_os("COUNTERSTEER_BLESS").is_some() {
+            std::fs::write(&path, &made).unwrap();
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(kept == made, "run the tests with COUNTERSTEER_BLESS=1");
     }
 
     #[test]

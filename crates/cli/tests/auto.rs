@@ -101,6 +101,16 @@ fn a_damaged_store_is_set_aside_and_foreign_verdicts_are_refused() {
     assert!(text(&output.stderr).contains("is not trusted"));
     assert_eq!(text(&output.stdout).trim(), "[]");
     assert!(folder.join("verdicts.json.set-aside").is_file());
+    let other = r#"{"schema":"countersteer.verdicts/1","version":"0.0.0","verdicts":[]}"#;
+    std::fs::write(folder.join("verdicts.json"), other).unwrap();
+    let output = steer(home.path(), &["auto", "list", "--json"]);
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("of version 0.0.0") && said.contains("judged again"),
+        "{said}"
+    );
+    let aside = std::fs::read_to_string(folder.join("verdicts.json.set-aside")).unwrap();
+    assert_eq!(aside, other);
     let foreign = home.path().join("foreign.json");
     std::fs::write(
         &foreign,
@@ -121,4 +131,41 @@ fn a_damaged_store_is_set_aside_and_foreign_verdicts_are_refused() {
             .status
             .success()
     );
+}
+
+#[test]
+fn a_foreground_program_must_run_already() {
+    if !countersteer_fuzz::cpus::may_use(&[0, 1]) {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("unequal.toml");
+    std::fs::write(&file, machine()).unwrap();
+    let machine = ["auto", "-M", file.to_str().unwrap()];
+    let output = steer(
+        home.path(),
+        &[
+            &machine[..],
+            &["--foreground", "nosuch", "--", "sh", "-c", "exit 7"],
+        ]
+        .concat(),
+    );
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("no process is named `nosuch`"), "{said}");
+    // With a program that runs, the exit code is that of the command, which does not wait for the program.
+    let sleeper = home.path().join("foreground-one");
+    std::fs::copy("/bin/sleep", &sleeper).unwrap();
+    let mut sleeps = Command::new(&sleeper).arg("600").spawn().unwrap();
+    let output = steer(
+        home.path(),
+        &[
+            &machine[..],
+            &["--foreground", "foreground-one", "--", "sh", "-c", "exit 7"],
+        ]
+        .concat(),
+    );
+    sleeps.kill().unwrap();
+    sleeps.wait().unwrap();
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
 }

@@ -121,6 +121,17 @@ impl LiveWorkload {
         Ok(workload)
     }
 
+    /// Returns the workload with running processes beside its programs. It ends with the last program that it starts.
+    ///
+    /// # Errors
+    /// Fails if one of the processes has ended.
+    pub fn beside(mut self, roots: Vec<Root>) -> Result<Self, CounterError> {
+        for root in roots {
+            self.take_in(root, Nanos::ZERO)?;
+        }
+        Ok(self)
+    }
+
     /// Creates a workload that searches for its processes repeatedly.
     #[must_use]
     pub fn finding(find: Find) -> Self {
@@ -252,7 +263,7 @@ impl LiveWorkload {
         }
     }
 
-    /// Records the programs that have exited. Returns true if all have.
+    /// Records the programs that have exited. Returns true if all have; if some were started here, if those have.
     pub(super) fn reap(&mut self, now: Nanos) -> bool {
         for member in self.programs.iter_mut().filter(|m| m.ended.is_none()) {
             member.ended = match &member.kind {
@@ -261,7 +272,10 @@ impl LiveWorkload {
                 Kind::Found(_, file) => has_ended(file).then_some((now, None)),
             };
         }
-        self.find.is_none() && self.programs.iter().all(|m| m.ended.is_some())
+        let is_found = |m: &LiveProgram| m.found().is_some();
+        let starts = !self.programs.iter().all(is_found);
+        let mut awaited = self.programs.iter().filter(|m| !starts || !is_found(m));
+        self.find.is_none() && awaited.all(|m| m.ended.is_some())
     }
 
     /// Sends a signal to the started programs that still run. Returns true if there is at least one.

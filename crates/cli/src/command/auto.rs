@@ -8,18 +8,19 @@ use std::sync::Arc;
 use countersteer_lab::LoadedMachine;
 use countersteer_lab::error::{Kind, failure};
 use countersteer_model::evidence::Verdict as TrialVerdict;
-use countersteer_model::policy::Policy;
 use countersteer_model::trial::{Gain, TrialPlan};
 use countersteer_model::units::Nanos;
+use countersteer_policies::FOREGROUND;
 use countersteer_report::judge::{Ranking, Verdict};
 use countersteer_report::table;
 
+use super::run::with_foreground;
 use super::{print, print_json, try_};
 use crate::args::HereArgs;
+use crate::bpf::Bpf;
 use crate::error;
 use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
 use crate::steering::engine::EngineName;
-use crate::steering::here::Here;
 use crate::steering::job::{self, Done, Job};
 use crate::steering::programs;
 use crate::steering::supervisor::Control;
@@ -48,6 +49,10 @@ pub struct Args {
     /// Length of each time block under Linux
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "5s")]
     linux_block: Nanos,
+    /// Name of a running program that comes first: Linux alone schedules it, all other threads get a lower weight, and a policy is
+    /// rejected if that program's run-queue latency rises
+    #[arg(long, value_name = "PROGRAM")]
+    foreground: Option<String>,
     #[command(flatten)]
     here: HereArgs,
     /// Program and its arguments
@@ -97,6 +102,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(kept) = &args.kept {
         return keep(kept).map(|()| ExitCode::SUCCESS);
     }
+    if let Some(program) = &args.foreground {
+        programs::running(program)?;
+    }
     let machine = try_::machine(args.here.machine.as_deref())?;
     let mut verdicts = Verdicts::load()?;
     let (executable, identity) = identity(&args.command)?;
@@ -118,6 +126,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 policy: found.policy,
                 why: found.why,
                 measured: None,
+                disturbs: Vec::new(),
             };
             if found.holds {
                 verdicts.remember(verdict.clone());
@@ -129,12 +138,46 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.dry_run {
         return Ok(ExitCode::SUCCESS);
     }
-    let (done, overall) = conduct(args, &verdict.policy)?;
-    if let Some(after) = overall.and_then(|gain| learned(&verdict, &gain)) {
+    let (done, ab_trial) = conduct(args, unless_it_disturbs(args, &verdict))?;
+    let Some(ab_trial) = ab_trial else {
+        return Ok(ExitCode::from(done.exit_code));
+    };
+    let foreground = ab_trial.foreground();
+    let rejected = foreground.as_ref().filter(|f| f.rejection().is_some());
+    let after = match rejected {
+        Some(foreground) => Some(disturbing(&verdict, foreground.program())),
+        None => learned(&verdict, &ab_trial.trial().overall()),
+    };
+    if let Some(said) = foreground.and_then(|f| f.sentence()) {
+        eprintln!("steer: {said}");
+    }
+    if let Some(after) = after {
         verdicts.remember(after);
         verdicts.save()?;
     }
     Ok(ExitCode::from(done.exit_code))
+}
+
+/// Policy of a verdict; `linux` if the foreground program waits longer under it.
+fn unless_it_disturbs<'a>(args: &Args, verdict: &'a Remembered) -> &'a str {
+    let disturbed = |program: &&String| verdict.disturbs.contains(program);
+    match args.foreground.as_ref().filter(disturbed) {
+        Some(program) => {
+            eprintln!(
+                "steer: left to Linux: {program} waits longer for a CPU under {}",
+                verdict.policy
+            );
+            LINUX
+        }
+        None => &verdict.policy,
+    }
+}
+
+/// Adds a foreground program that waits longer under the policy.
+fn disturbing(before: &Remembered, program: &str) -> Remembered {
+    let mut after = before.clone();
+    after.disturbs.push(program.to_owned());
+    after
 }
 
 /// Policy chosen for a program, with the reason.
@@ -182,15 +225,30 @@ fn found(ranking: &Ranking) -> Found {
 }
 
 /// Runs the program in blocks that alternate between the policy and Linux. For the policy `linux`, there are no blocks and no
-/// gain.
-fn conduct(args: &Args, spec: &str) -> anyhow::Result<(Done, Option<Gain>)> {
+/// trial.
+fn conduct(args: &Args, spec: &str) -> anyhow::Result<(Done, Option<AbTrial>)> {
     job::restore()?;
     let here = args.here.look()?;
+    let mut programs = programs::of_command(&args.command)?;
+    let mut ab_trial = (spec != LINUX).then(|| AbTrial::new(plan(args)));
+    let foreground = args.foreground.as_deref();
+    if let Some(program) = foreground {
+        programs = programs::beside(programs, &programs::running(program)?)?;
+        ab_trial = ab_trial.map(|trial| trial.with_foreground(program));
+    }
+    let spec = &with_foreground(spec, foreground)?;
+    let baseline = &baseline_of(foreground);
     let policy = here.policy(spec)?;
     let control = Control::default();
-    let ab_trial = (spec != LINUX).then(|| AbTrial::new(plan(args)));
+    control.lock().stand_back = true;
     let policy = match &ab_trial {
-        Some(trial) => Box::new(both(trial, policy, &here, &control)?),
+        Some(trial) => {
+            let linux = here.policy(baseline)?;
+            let margin = Some(MARGIN);
+            Box::new(AlternatingPolicies::new(
+                trial, policy, linux, margin, &control,
+            ))
+        }
         None => policy,
     };
     let job = Job {
@@ -205,17 +263,22 @@ fn conduct(args: &Args, spec: &str) -> anyhow::Result<(Done, Option<Gain>)> {
         record: None,
         tell: None,
         ab_trial: ab_trial.clone(),
-        sides: ab_trial.as_ref().map(|_| [spec, LINUX]),
-        latency: false,
+        sides: ab_trial.as_ref().map(|_| [spec.as_str(), baseline]),
+        latency: foreground.map(|_| Bpf::Auto),
         forgetful: false,
         socket: format!("auto-{}.sock", std::process::id()),
         metrics: None,
         control,
         exit: error::exit,
     };
-    let done = job::conduct(job, policy, &here, programs::of_command(&args.command)?)?;
-    let gain = ab_trial.map(|trial| trial.trial().overall());
-    Ok((done, gain))
+    let done = job::conduct(job, policy, &here, programs)?;
+    Ok((done, ab_trial))
+}
+
+/// Baseline of the trial.
+fn baseline_of(foreground: Option<&str>) -> String {
+    let with = |program| countersteer_policies::with_param(LINUX, FOREGROUND, program);
+    foreground.map_or_else(|| LINUX.to_owned(), with)
 }
 
 fn plan(args: &Args) -> TrialPlan {
@@ -226,22 +289,6 @@ fn plan(args: &Args) -> TrialPlan {
         confidence: CONFIDENCE,
         margin: MARGIN,
     }
-}
-
-fn both(
-    trial: &AbTrial,
-    policy: Box<dyn Policy>,
-    here: &Here,
-    control: &Control,
-) -> anyhow::Result<AlternatingPolicies> {
-    let linux = countersteer_policies::parse(LINUX, &here.topology)?;
-    Ok(AlternatingPolicies::new(
-        trial,
-        policy,
-        linux,
-        Some(MARGIN),
-        control,
-    ))
 }
 
 /// Updates a verdict with the gain measured in a run; returns `None` if no pair of blocks was completed. A policy that is
@@ -332,6 +379,7 @@ mod tests {
             policy: "hsf".into(),
             why: "Use hsf".into(),
             measured,
+            disturbs: Vec::new(),
         }
     }
 

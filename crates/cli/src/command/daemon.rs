@@ -14,6 +14,7 @@ use countersteer_model::trial::TrialPlan;
 use countersteer_model::units::Nanos;
 
 use crate::args::{HereArgs, PlacingArgs};
+use crate::bpf::Bpf;
 use crate::error::{self, Kind, failure};
 use crate::library;
 use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
@@ -25,6 +26,7 @@ use crate::steering::job::{self, Job};
 use crate::steering::programs::Programs;
 use crate::steering::serving::Door;
 use crate::steering::supervisor::Control;
+use countersteer_policies::FOREGROUND;
 
 /// Steer the processes of this host that match a rules file, until stopped.
 #[derive(Debug, clap::Args)]
@@ -88,7 +90,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         tell: None,
         ab_trial,
         sides: None,
-        latency: false,
+        latency: countersteer_policies::foreground_of(&spec).map(|_| Bpf::Auto),
         forgetful: true,
         socket: "daemon.sock".into(),
         metrics: metrics.transpose()?.flatten(),
@@ -164,8 +166,13 @@ fn judged(
         confidence: CONFIDENCE,
         margin: trust.margin,
     };
-    let ab_trial = AbTrial::new(plan);
-    let linux = countersteer_policies::parse("linux", &here.topology)?;
+    let mut ab_trial = AbTrial::new(plan);
+    let mut linux = "linux".to_owned();
+    if let Some(program) = countersteer_policies::foreground_of(&rules.policy) {
+        ab_trial = ab_trial.with_foreground(program);
+        linux = countersteer_policies::with_param(&linux, FOREGROUND, program);
+    }
+    let linux = countersteer_policies::parse(&linux, &here.topology)?;
     let both = AlternatingPolicies::new(&ab_trial, policy, linux, Some(trust.margin), control);
     Ok((Box::new(both), Some(ab_trial)))
 }

@@ -5,10 +5,12 @@ use std::process::ExitCode;
 
 use countersteer_live::affinity::may_renice;
 use countersteer_policies::FOREGROUND;
+use countersteer_policies::reach::chooses;
 use countersteer_report::{number, table};
 
 use super::print_json;
 use crate::args::{DecisionArgs, HereArgs, PlacingArgs, Whom};
+use crate::bpf::Bpf;
 use crate::error::{self, Kind, failure};
 use crate::output::{RecordOut, check_writable};
 use crate::steering::job::{self, Job};
@@ -84,6 +86,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let spec = with_foreground(&args.policy, args.foreground.as_deref())?;
     let policy = here.policy(&spec)?;
     let programs = args.whom.programs(&here.topology)?;
+    let control = Control::default();
+    control.lock().stand_back = chooses(&spec);
     let job = Job {
         spec: &spec,
         engine: args.placing.engine,
@@ -96,11 +100,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         tell: args.dry_run.then(|| teller(args.json)),
         ab_trial: None,
         sides: None,
-        latency: args.decisions.latency,
+        latency: args.decisions.latency.then_some(Bpf::Always),
         forgetful: args.whom.is_endless(),
         socket: format!("run-{}.sock", std::process::id()),
         metrics: None,
-        control: Control::default(),
+        control,
         exit: error::exit,
     };
     let done = job::conduct(job, policy, &here, programs)?;

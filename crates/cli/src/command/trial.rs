@@ -13,6 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::print_json;
 use crate::args::{DecisionArgs, HereArgs, Whom};
+use crate::bpf::Bpf;
 use crate::error::{self, Kind, failure};
 use crate::interrupt;
 use crate::output::{RecordOut, make_folder};
@@ -115,7 +116,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         tell: None,
         ab_trial: Some(ab_trial.clone()),
         sides: Some([&args.policy, &args.baseline]),
-        latency: args.decisions.latency,
+        latency: args.decisions.latency.then_some(Bpf::Always),
         forgetful: args.whom.is_endless(),
         socket: format!("trial-{}.sock", std::process::id()),
         metrics: None,

@@ -300,7 +300,7 @@ impl HasKind for SteeringError {
             Self::Score { .. } | Self::FailedRun { .. } => Some(Kind::BadInput),
             #[cfg(not(feature = "scx"))]
             Self::NoScheduler => Some(Kind::Missing),
-            Self::NoControlGroup(_) => Some(Kind::Missing),
+            Self::NoControlGroup(_) | Self::NoForeground { .. } => Some(Kind::Missing),
             Self::OtherUser { .. }
             | Self::SocketInUse(_)
             | Self::SchedulerEnded { .. }
@@ -323,7 +323,9 @@ impl HasKind for BenchError {
 impl HasKind for ThreadsError {
     fn kind(&self) -> Option<Kind> {
         Some(match self {
-            Self::NoPlace { .. } | Self::NoAssignment { .. } => Kind::Usage,
+            Self::NoPlace { .. } | Self::NoChunkPlace { .. } | Self::NoAssignment { .. } => {
+                Kind::Usage
+            }
             Self::OtherAnswer { .. } => Kind::BadInput,
             Self::Output(_) => Kind::Io,
         })

@@ -11,8 +11,10 @@ use countersteer_model::placement::{Placement, PlacementState};
 use countersteer_model::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View, decide};
 use countersteer_model::topology::Topology;
 use countersteer_model::trial::{Arm, Trial, TrialPlan};
+use countersteer_policies::FOREGROUND;
 use countersteer_report::judge::trial::shortfall;
 
+use super::foreground::Foreground;
 use super::supervisor::{Control, take_back};
 
 /// Handle of a trial, shared by the policy, which ends the blocks, and the tally, which passes observations to the trial.
@@ -21,6 +23,8 @@ pub struct AbTrial {
     trial: Arc<Mutex<Trial>>,
     /// True if the run ends as soon as there is a verdict on all programs together.
     until_decided: bool,
+    /// Program whose run-queue latency must not rise.
+    foreground: Option<Arc<Mutex<Foreground>>>,
 }
 
 impl AbTrial {
@@ -29,7 +33,22 @@ impl AbTrial {
         Self {
             trial: Arc::new(Mutex::new(Trial::new(plan))),
             until_decided: false,
+            foreground: None,
         }
+    }
+
+    /// Returns the trial with a foreground program: its speed does not count, and its run-queue latency must not rise.
+    pub fn with_foreground(self, program: &str) -> Self {
+        let foreground = Arc::new(Mutex::new(Foreground::new(program)));
+        Self {
+            foreground: Some(foreground),
+            ..self
+        }
+    }
+
+    pub fn foreground(&self) -> Option<MutexGuard<'_, Foreground>> {
+        let foreground = self.foreground.as_ref()?;
+        Some(foreground.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns the trial with a changed rule: the first verdict on all programs together ends the run.
@@ -64,9 +83,17 @@ impl AbTrial {
 
     /// Passes an observation of the threads to the trial.
     pub fn observe(&self, seen: &Observation) {
-        self.trial().observe(seen);
+        let Some(foreground) = self.foreground() else {
+            return self.trial().observe(seen);
+        };
+        let mut others = seen.clone();
+        others.threads.retain(|t| !foreground.is_it(&t.name));
+        others.programs.retain(|p| !foreground.is_it(&p.name));
+        self.trial().observe(&others);
     }
 }
+
+const LINUX: &str = "linux";
 
 /// Policy that alternates between a policy and a baseline.
 pub struct AlternatingPolicies {
@@ -78,8 +105,12 @@ pub struct AlternatingPolicies {
     said: [PlacementState; 2],
     /// Maximum difference by which the measured gain may be below the predicted gain; `None` if the trial only measures.
     margin: Option<f64>,
+    /// Policy that replaces a rejected one.
+    fallback: String,
     control: Control,
     judged: u64,
+    /// Number of disturbances so far.
+    disturbances: u64,
 }
 
 impl AlternatingPolicies {
@@ -99,8 +130,14 @@ impl AlternatingPolicies {
             period: None,
             groups: None,
         };
+        let foreground = ab_trial.foreground();
+        let fallback = foreground.map_or_else(
+            || LINUX.to_owned(),
+            |f| countersteer_policies::with_param(LINUX, FOREGROUND, f.program()),
+        );
         Self {
             ab_trial: ab_trial.clone(),
+            fallback,
             needs,
             policy,
             baseline,
@@ -108,27 +145,37 @@ impl AlternatingPolicies {
             margin,
             control: control.clone(),
             judged: 0,
+            disturbances: 0,
         }
     }
 
-    /// Replaces the policy by `linux` if the measured gain is too far below the predicted gain.
+    /// Replaces the policy by `linux` if the foreground program waits longer, or if the measured gain is too far below the
+    /// predicted gain.
     fn judge(&mut self) {
+        let rejects = self.ab_trial.foreground().and_then(|mut f| f.compare());
+        if let Some(why) = rejects {
+            self.reject(why);
+            return;
+        }
         let Some(margin) = self.margin else { return };
         let overall = self.ab_trial.trial().overall();
         if overall.pairs == self.judged {
             return;
         }
         self.judged = overall.pairs;
+        let predicted = self.control.lock().summary.predicted_gain;
+        if let Some(why) = shortfall(&overall, predicted.unwrap_or(0.0), margin) {
+            self.reject(why);
+        }
+    }
+
+    fn reject(&self, why: String) {
         let mut shared = self.control.lock();
-        let predicted = shared.summary.predicted_gain.unwrap_or(0.0);
-        let Some(why) = shortfall(&overall, predicted, margin) else {
-            return;
-        };
         eprintln!(
             "steer: policy {} was dropped: {why}; Linux's own scheduler continues",
             shared.policy
         );
-        shared.exchange("linux", Some(why));
+        shared.exchange(&self.fallback, Some(why));
     }
 }
 
@@ -142,6 +189,10 @@ impl Policy for AlternatingPolicies {
     }
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
+        let disturbances = self.control.lock().disturbances;
+        if std::mem::replace(&mut self.disturbances, disturbances) != disturbances {
+            self.ab_trial.trial().interrupt();
+        }
         let changed = self.ab_trial.trial().turn(view.now, rng);
         if changed {
             self.judge();

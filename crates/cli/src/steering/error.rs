@@ -40,6 +40,8 @@ pub enum SteeringError {
         "{process} belongs to user {user}, and you may not steer its threads: run as root, or with CAP_SYS_NICE"
     )]
     OtherUser { process: String, user: u32 },
+    #[error("no process is named `{name}`: start the foreground program first")]
+    NoForeground { name: String },
     #[error("{} is not a control group: it has no cgroup.procs", .0.display())]
     NoControlGroup(PathBuf),
     #[error("another run answers on {}; name another socket, or end that run", .0.display())]

@@ -62,8 +62,8 @@ pub struct Job<'a> {
     pub ab_trial: Option<AbTrial>,
     /// Names of the policy and the baseline in a trial.
     pub sides: Option<[&'a str; 2]>,
-    /// True to measure each wait in run queues with BPF programs.
-    pub latency: bool,
+    /// Measures each wait in run queues with BPF programs: always, or if they can be loaded. `None`: the kernel's sums.
+    pub latency: Option<Bpf>,
     /// True to drop the rows of programs that have exited, for jobs that run without an end.
     pub forgetful: bool,
     /// File name of the control socket, in the folder of journals.
@@ -106,7 +106,7 @@ pub fn conduct(
         return Err(SteeringError::NoQueues.into());
     }
     job.control.lock().stealing.set_above(job.steal_above);
-    let measuring = job.latency.then(measuring).transpose()?;
+    let measuring = job.latency.map(measuring).transpose()?.flatten();
     // Declared before the engine, so it is dropped after the engine.
     let _cleanup = if job.dry { None } else { cleanup::start() };
     let workload = std::mem::take(&mut programs.workload);
@@ -193,13 +193,19 @@ fn found(
     Ok(found)
 }
 
-/// Opens a BPF source that measures run-queue latency of this process's children and of the processes passed to `follow`.
-fn measuring() -> anyhow::Result<Box<dyn Source>> {
+/// Opens a BPF source that measures run-queue latency of this process's children and of the processes passed to `follow`. If it
+/// is not required and cannot be loaded, the kernel's sums remain.
+fn measuring(bpf: Bpf) -> anyhow::Result<Option<Box<dyn Source>>> {
     let whose = Whose {
         children: true,
         ..Whose::default()
     };
-    Ok(Meter::open(&whose, Bpf::Always)?.source)
+    let meter = Meter::open(&whose, bpf)?;
+    if let Some(why) = meter.unmeasured {
+        eprintln!("steer: only the mean of run-queue latency is known: {why}");
+        return Ok(None);
+    }
+    Ok(Some(meter.source))
 }
 
 /// Releases all steered threads and ends this process, because the policy never returns from a decision.

@@ -6,6 +6,7 @@ pub mod engine;
 pub mod error;
 pub mod executables;
 pub mod exposition;
+pub mod foreground;
 pub mod here;
 pub mod host;
 pub mod job;

@@ -155,17 +155,41 @@ impl<'a> Names<'a> {
     }
 }
 
+/// Returns the running processes of a program, by its name.
+///
+/// # Errors
+/// There is none, or it belongs to another user.
+pub fn running(name: &str) -> Result<Vec<u32>, SteeringError> {
+    let own = std::process::id();
+    let is_it = |pid: &u32| *pid != own && PROC.name(*pid).is_some_and(|comm| comm == name);
+    let pids: Vec<u32> = PROC.processes().into_iter().filter(is_it).collect();
+    if pids.is_empty() {
+        return Err(SteeringError::NoForeground { name: name.into() });
+    }
+    check_users(&pids)?;
+    Ok(pids)
+}
+
+/// Adds running processes.
+///
+/// # Errors
+/// One of them has ended.
+pub fn beside(programs: Programs, pids: &[u32]) -> anyhow::Result<Programs> {
+    let first = programs.workload.programs().len();
+    let roots = pids.iter().enumerate();
+    let roots = roots.map(|(row, pid)| root(*pid, first + row)).collect();
+    Ok(Programs {
+        workload: programs.workload.beside(roots)?,
+        ..programs
+    })
+}
+
 /// Creates programs from running processes, one per PID.
 ///
 /// # Errors
 /// A process belongs to another user, or has exited.
 pub fn attached(pids: &[u32]) -> anyhow::Result<Programs> {
-    for pid in pids {
-        if let Some(user) = foreign_user(*pid) {
-            let process = root(*pid, 0).name.to_string();
-            return Err(SteeringError::OtherUser { process, user }.into());
-        }
-    }
+    check_users(pids)?;
     let roots = pids
         .iter()
         .enumerate()
@@ -183,6 +207,16 @@ pub fn attached(pids: &[u32]) -> anyhow::Result<Programs> {
         name,
         text,
     })
+}
+
+fn check_users(pids: &[u32]) -> Result<(), SteeringError> {
+    for pid in pids {
+        if let Some(user) = foreign_user(*pid) {
+            let process = root(*pid, 0).name.to_string();
+            return Err(SteeringError::OtherUser { process, user });
+        }
+    }
+    Ok(())
 }
 
 /// Returns the user ID of a process whose affinity mask this process may not change; `None` if it may.

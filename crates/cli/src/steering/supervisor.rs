@@ -50,6 +50,8 @@ pub struct Shared {
     pub stands_back: Option<String>,
     /// Current rivals, a sentence each.
     pub rivals: Vec<String>,
+    /// Number of times that rivals changed. A trial drops the pair in which that happened.
+    pub disturbances: u64,
     pub stealing: Stealing,
     /// Reason why the policy was dropped, if it was.
     pub dropped: Option<String>,
@@ -83,6 +85,7 @@ impl Shared {
             for change in &look.changes {
                 eprintln!("steer: {change}");
             }
+            self.disturbances += u64::from(!look.changes.is_empty());
             self.rivals = look.current;
             self.blocked = look.stand_back;
         }
@@ -152,6 +155,8 @@ pub struct Supervisor {
     late: u32,
     paused: bool,
     rivals: RivalWatch,
+    /// Threads that are left to another scheduler, with that reason in the record.
+    left: BTreeSet<ThreadId>,
     /// Placement state of the policy, to restore after a pause.
     said: PlacementState,
     /// Start of the current decision, in milliseconds since `created`; 0 between decisions.
@@ -202,6 +207,7 @@ impl Supervisor {
             late: 0,
             paused: false,
             rivals: RivalWatch::new(Path::new("/")),
+            left: BTreeSet::new(),
             said: PlacementState::default(),
             busy,
             created,
@@ -329,12 +335,30 @@ impl Policy for Supervisor {
                 placement = self.said.placement();
             }
         }
-        if let_go {
-            take_back(&mut placement, view, "another policy decides from now on");
+        let stands_back = self.control.lock().stands_back.clone();
+        match stands_back {
+            Some(why) => self.leave(&mut placement, view, let_go, &why),
+            None if let_go => take_back(&mut placement, view, LET_GO),
+            None => {}
         }
         placement
     }
 }
+
+impl Supervisor {
+    /// Leaves threads to another scheduler, each once, with the reason.
+    fn leave(&mut self, placement: &mut Placement, view: &View<'_>, all: bool, why: &str) {
+        self.left.retain(|id| !all && view.lives(*id));
+        let mut nothing = view.release(format!("left to Linux: {why}"));
+        nothing.threads.retain(|t| self.left.insert(t.thread));
+        placement.threads = nothing.threads;
+        if all {
+            (placement.admission, placement.caches) = (nothing.admission, nothing.caches);
+        }
+    }
+}
+
+const LET_GO: &str = "another policy decides from now on";
 
 /// Revokes in `placement` all settings of another policy that it does not set itself.
 pub fn take_back(placement: &mut Placement, view: &View<'_>, why: &'static str) {

@@ -93,6 +93,10 @@ impl Waits {
 
     fn take(&mut self, side: usize, name: &Arc<str>, waits: &host::Waits) {
         if waits.times > 0 {
+            let foreground = self.ab_trial.as_ref().and_then(AbTrial::foreground);
+            if let Some(mut foreground) = foreground {
+                foreground.add(side, name, waits);
+            }
             let key = (side, Arc::clone(name));
             self.programs.entry(key).or_default().add(waits);
         }

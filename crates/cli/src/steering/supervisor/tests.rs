@@ -182,6 +182,25 @@ fn after_a_pause_all_is_said_again() {
 }
 
 #[test]
+fn threads_that_another_scheduler_has_are_left_to_it_with_the_reason() {
+    let (mut supervisor, control) = supervising(Box::new(SaysOnce(false)));
+    assert_eq!(decide_once(&mut supervisor), SaysOnce::placement());
+    {
+        let mut shared = control.lock();
+        shared.stand_back = true;
+        shared.blocked = Some("the sched_ext scheduler `lavd` runs".into());
+    }
+    let left = decide_once(&mut supervisor);
+    assert_eq!(left.threads[0].target, Target::Anywhere);
+    let rule = &left.threads[0].reason.rule;
+    assert_eq!(rule, "left to Linux: the sched_ext scheduler `lavd` runs");
+    assert_eq!(left.admission, Some(AdmissionTable::default()));
+    assert_eq!(decide_once(&mut supervisor), Placement::default());
+    control.lock().blocked = None;
+    assert_eq!(decide_once(&mut supervisor), SaysOnce::placement());
+}
+
+#[test]
 fn in_each_block_of_a_trial_all_is_said_again() {
     let plan = TrialPlan {
         policy: Nanos::from_millis(10),
