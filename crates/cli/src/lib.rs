@@ -11,6 +11,7 @@ mod bpf;
 mod command;
 mod counted;
 mod derivable;
+mod described;
 mod doctor;
 mod error;
 mod interrupt;

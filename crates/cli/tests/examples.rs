@@ -58,6 +58,9 @@ const MIX: &str =
     "[[program]]\nprofile = \"gzip\"\nname = \"xz\"\n\n[[program]]\nprofile = \"mcf-2006\"\n";
 const GRID: &str = "machines = [\"core2-quad\"]\nworkloads = [\"shared-caches\"]\npolicies = [\"linux\", \"mpi\"]\nseeds = 1\n";
 const RULES: &str = "schema = \"countersteer.rules/1\"\npolicy = \"linux\"\n[[steer]]\nname = \"no-such-program\"\n";
+const TOPOLOGY: &str = "<topology><object type=\"Machine\" cpuset=\"0x3\"><object type=\"PU\" os_index=\"0\"/>\
+    <object type=\"PU\" os_index=\"1\"/></object></topology>";
+const LSCPU: &str = "{\"lscpu\": [{\"field\": \"CPU(s):\", \"data\": \"2\"}]}";
 
 fn steer(folder: &Path, args: &[String]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
@@ -118,6 +121,8 @@ fn prepare(folder: &Path) {
         ("mix.toml", MIX),
         ("grid.toml", GRID),
         ("rules.toml", RULES),
+        ("topology.xml", TOPOLOGY),
+        ("lscpu.json", LSCPU),
         ("file", "some text for xz\n"),
         ("program", "#!/bin/sh\nexec sleep 0.02\n"),
         ("a", "#!/bin/sh\nexec sleep 0.02\n"),

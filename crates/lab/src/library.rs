@@ -188,7 +188,7 @@ pub struct FileKind {
 pub const MACHINE: FileKind = FileKind {
     mark: "countersteer.machine/",
     what: "machine",
-    example: "`steer machine show --toml core2-quad` prints one",
+    example: "`steer machine show --toml core2-quad` prints one, `steer machine import` makes one of lstopo's XML",
 };
 
 pub const WORKLOAD: FileKind = FileKind {

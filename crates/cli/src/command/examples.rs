@@ -247,6 +247,13 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
         ],
     ),
     (
+        "machine import",
+        [
+            "machine import topology.xml",
+            "machine import lscpu.json -o there.toml",
+        ],
+    ),
+    (
         "machine detect",
         ["machine detect", "machine detect -o here.toml"],
     ),

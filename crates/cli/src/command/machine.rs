@@ -1,8 +1,9 @@
-//! `steer machine`: lists, shows and detects machines.
+//! `steer machine`: lists, shows, imports and detects machines.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use countersteer_files::read;
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::machine::SfSpread;
@@ -14,7 +15,7 @@ use serde::Serialize;
 
 use super::picture::picture;
 use super::{print, print_json, print_raw};
-use crate::library;
+use crate::{described, library};
 
 /// Subcommands of `steer machine`.
 #[derive(Debug, clap::Subcommand)]
@@ -35,6 +36,17 @@ pub enum Args {
         /// Print the machine's TOML file, as a template
         #[arg(long, conflicts_with = "json")]
         toml: bool,
+    },
+    /// Write a machine file from another tool's description: `lstopo --of xml` or `lscpu -J`
+    Import {
+        /// Input file, or - for standard input
+        file: PathBuf,
+        /// Output file; default: stdout
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Write JSON instead of TOML
+        #[arg(long, conflicts_with = "output")]
+        json: bool,
     },
     /// Write a machine file for this host, from the kernel's description
     Detect {
@@ -68,7 +80,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             json,
             toml,
         } => show(&machine, json, toml),
-        Args::Detect { output, root, json } => detect(output, &root, json),
+        Args::Import { file, output, json } => import(&file, output, json),
+        Args::Detect { output, root, json } => {
+            let survey = countersteer_sysfs::topology::survey(&root)?;
+            write(survey, output, json)
+        }
     }
 }
 
@@ -210,10 +226,23 @@ fn spread(topology: &Topology) -> String {
     )
 }
 
-fn detect(output: Option<PathBuf>, root: &std::path::Path, json: bool) -> anyhow::Result<()> {
-    let Survey { machine, remedies } = countersteer_sysfs::topology::survey(root)?;
+fn import(file: &Path, output: Option<PathBuf>, json: bool) -> anyhow::Result<()> {
+    let cannot = || library::cannot_read(file);
+    let mut bytes = Vec::new();
+    read::append(library::stream(file)?, &mut bytes, read::MOST_MANIFEST).with_context(cannot)?;
+    let text = read::text_of(bytes).with_context(cannot)?;
+    let name = match file.as_os_str() == "-" {
+        true => "standard input".into(),
+        false => file.display().to_string(),
+    };
+    write(described::machine(&name, &text)?, output, json)
+}
+
+/// Writes a machine file, and prints the assumptions.
+fn write(survey: Survey, output: Option<PathBuf>, json: bool) -> anyhow::Result<()> {
+    let Survey { machine, remedies } = survey;
     for remedy in remedies {
-        eprintln!("steer: {remedy}");
+        eprint!("{}", prose(&format!("steer: {remedy}\n")));
     }
     if json {
         return print_json(&machine);

@@ -124,7 +124,7 @@ enum Command {
     Events(events::Args),
     /// Report capabilities and limits of this machine, with remedies
     Doctor(doctor::Args),
-    /// List, show or detect machines
+    /// List, show, import or detect machines
     #[command(subcommand)]
     Machine(machine::Args),
     /// List or show policies

@@ -45,7 +45,7 @@ const KINDS: [Kind; 11] = [
     ),
     kind(
         b"<?xml",
-        "it looks like XML, as hwloc's `lstopo` writes of machines: `steer machine detect` describes one",
+        "it looks like XML, as hwloc's `lstopo` writes of machines: `steer machine import` reads it",
     ),
 ];
 
@@ -75,9 +75,7 @@ fn by_content(bytes: &[u8]) -> Option<&'static str> {
             "it looks like JSON of Chrome's tracing; Perfetto's own format is read (`traceconv` cannot convert JSON)",
         )
     } else if has("\"lscpu\"") {
-        Some(
-            "it looks like `lscpu -J`, which describes a machine: `steer machine detect` does so there",
-        )
+        Some("it looks like `lscpu -J`, which describes a machine: `steer machine import` reads it")
     } else if has("\"EventName\"") || has("\"EventCode\"") {
         Some(
             "it looks like a list of perf's events: `--event-lists FOLDER` of `steer stat` takes these",
