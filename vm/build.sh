@@ -44,6 +44,7 @@ for program in steer examples/{judge,faulty}; do
 done
 $compiler -O2 -static -pthread -o "$into/loop" vm/loop.c
 $compiler -O2 -static -pthread -o "$into/crowd" vm/crowd.c
+$compiler -O1 -static -pthread -o "$into/barriers" vm/barriers.c
 for program in vm/pretend.c crates/capi/examples/{region,every,work}.c; do
     name=$(basename $program .c)
     $compiler -O1 -static -pthread -Wl,--no-warnings,--gc-sections -s -Icrates/capi/include -o "$into/$name" \
