@@ -17,6 +17,7 @@ mod runner;
 mod short;
 mod signatures;
 mod silicon;
+mod spec;
 mod speed;
 mod yardstick;
 
@@ -26,7 +27,7 @@ use std::error::Error;
 type Bench = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 
 /// Every benchmark.
-const BENCHES: [Bench; 16] = [
+const BENCHES: [Bench; 17] = [
     ("closed-forms", closed_forms::run),
     ("mixes", mixes::run),
     ("cmpschedsim-mix", contention::the_mix),
@@ -39,6 +40,7 @@ const BENCHES: [Bench; 16] = [
     ("short", short::run),
     ("signatures", signatures::run),
     ("silicon", silicon::run),
+    ("spec", spec::run),
     ("yardstick", yardstick::run),
     ("evidence", evidence::run),
     ("kernel", kernel::run),

@@ -26,14 +26,18 @@ pub fn number() -> Option<u64> {
     std::env::args().find_map(|word| word.parse().ok())
 }
 
-/// Topology of a shipped machine.
-pub fn machine(name: &str) -> Result<Arc<Topology>, Box<dyn Error>> {
+/// Shipped machine.
+pub fn machine_file(name: &str) -> Result<Machine, Box<dyn Error>> {
     let path = root().join(format!("machines/{name}.toml"));
-    let machine = Machine::parse(
+    Ok(Machine::parse(
         &path.display().to_string(),
         &std::fs::read_to_string(&path)?,
-    )?;
-    Ok(Arc::new(Topology::new(&machine)))
+    )?)
+}
+
+/// Topology of a shipped machine.
+pub fn machine(name: &str) -> Result<Arc<Topology>, Box<dyn Error>> {
+    Ok(Arc::new(Topology::new(&machine_file(name)?)))
 }
 
 /// All profiles of a folder below `profiles/`, by file name.
