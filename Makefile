@@ -1,4 +1,4 @@
-# Two commands do all: `make demo` (profile real programs, compare policies, report) and `make test`.
+# `make release` makes the archive for users, `make demo` shows all (profile real programs, compare policies, report), `make test` tests all.
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)/release
 STEER := $(TARGET)/steer
@@ -11,12 +11,12 @@ PREFIX ?= /usr/local
 ENGINE ?= $(wildcard $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/countersteer/recorder)
 SHELL := /bin/bash
 
-.PHONY: demo test test-vm test-kernel test-python test-distributions wheel artifact fuzz mutants lint words bench build install setup setup-demo profiles reproduce manual bless deb clean
+.PHONY: demo test test-vm test-kernel test-python test-distributions wheel artifact fuzz mutants lint words bench build install install-steer release setup setup-build setup-demo profiles reproduce manual bless deb clean
 
 # Without the scheduler in the kernel: the demo simulates, so clang and libelf are not needed.
 demo: setup-demo
 	@echo "demo: building steer and its recorder; some 4 minutes of CPU time the first time" >&2
-	$(CARGO) build --profile demo -p countersteer -p countersteer-capture
+	scripts/build-progress $(CARGO) build --profile demo -p countersteer -p countersteer-capture
 	demo/run.sh $(dir $(TARGET))demo/steer
 
 # At the end it shows which tests could not run here, and why. What virtual machines need is fetched meanwhile.
@@ -90,15 +90,13 @@ manual:
 	$(CARGO) run --quiet -p countersteer -- policy manual >docs/policies.md.new && mv docs/policies.md.new docs/policies.md
 
 # BPF=no leaves the engine inside the kernel out, and with it the need for clang and libelf.
-build:
-	@[ "$(BPF)" = no ] || scripts/bpf-tools.sh
-	$(CARGO) build --release --quiet -p countersteer -p countersteer-capture -p countersteer-capi $(if $(filter no,$(BPF)),,--features scx)
+build: setup-build
+	scripts/build-progress $(CARGO) build --release -p countersteer -p countersteer-capture -p countersteer-capi $(if $(filter no,$(BPF)),,--features scx)
 
-# steer with its plugin; the C library with header, pkg-config file and man page. Run `make build` first, as yourself.
-install: INTO := $(DESTDIR)$(PREFIX)
-install: SO := libcountersteer.so
-install:
-	@[ -f $(LIBRARY).so ] || { echo "nothing is built yet: run \`make build\` first"; exit 1; }
+# steer with its plugin, its QEMU if that was built, and its manual. Run `make build` first, as yourself.
+install-steer: INTO := $(DESTDIR)$(PREFIX)
+install-steer:
+	@[ -f $(STEER) ] || { echo "nothing is built yet: run \`make build\` first"; exit 1; }
 	install -D -m 755 $(STEER) $(INTO)/bin/steer
 	install -d $(INTO)/lib/systemd/system
 	sed 's|/usr/local/bin|$(abspath $(PREFIX))/bin|' systemd/countersteer.service >$(INTO)/lib/systemd/system/countersteer.service
@@ -112,6 +110,11 @@ install:
 	install -D -m 755 $(PLUGIN) $(INTO)/lib/countersteer/libcountersteer_capture.so
 	[ -z "$(ENGINE)" ] || { install -m 755 -t $(INTO)/lib/countersteer $(ENGINE)/qemu-*64 && \
 	    install -D -m 644 -t $(INTO)/share/doc/countersteer $(ENGINE)/qemu-source.txt; }
+
+# Besides these the C library, with header, pkg-config file and man page.
+install: INTO := $(DESTDIR)$(PREFIX)
+install: SO := libcountersteer.so
+install: install-steer
 	install -D -m 755 $(LIBRARY).so $(INTO)/lib/$(SO).$(VERSION)
 	ln -sf $(SO).$(VERSION) $(INTO)/lib/$(SO).$(firstword $(subst ., ,$(VERSION)))
 	ln -sf $(SO).$(VERSION) $(INTO)/lib/$(SO)
@@ -122,6 +125,11 @@ install:
 	install -d $(INTO)/lib/pkgconfig
 	sed -e 's|@PREFIX@|$(abspath $(PREFIX))|; s|@VERSION@|$(VERSION)|' crates/capi/countersteer.pc.in \
 	    >$(INTO)/lib/pkgconfig/countersteer.pc
+
+# An archive for any Linux of this architecture, into target: nothing has to be built or installed where it is unpacked. It is tested in an
+# empty root.
+release: setup-build
+	archive=$$(CARGO=$(CARGO) BPF=$(BPF) packaging/static/make.sh $(TARGET)/..) && packaging/static/test.sh $$archive && ls -l $$archive
 
 # A Debian package of all that `make install` puts in place, with QEMU inside, by cargo-deb (cargo install cargo-deb). Run `make build` first.
 deb:
@@ -134,6 +142,11 @@ deb:
 setup:
 	@scripts/install.sh gcc libc6-dev make pkg-config clang-19 libelf-dev zlib1g-dev python3 $(if $(filter x86_64,$(shell uname -m)),gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
 	@scripts/recorder-engine.sh --unless-here >/dev/null
+
+# What `make build` needs: it is installed if it is missing. BPF=no needs a C compiler alone, which Rust itself needs.
+setup-build:
+	@[ "$(BPF)" = no ] || scripts/bpf-tools.sh 2>/dev/null || \
+	    { scripts/install.sh gcc libc6-dev pkg-config clang-19 libelf-dev zlib1g-dev && scripts/bpf-tools.sh; }
 
 # What the demo profiles, and what records it: QEMU, which is built where the system's takes no plugins.
 setup-demo:

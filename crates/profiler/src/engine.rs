@@ -4,7 +4,7 @@
 //! [`ProfileError`] that says how to get them. `scripts/recorder-engine.sh` builds QEMU. Many distributions' builds do not
 //! support plugins; QEMU's help output shows it.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -17,6 +17,8 @@ const QEMU_VARIABLE: &str = "COUNTERSTEER_QEMU";
 /// Environment variable that names the plugin.
 const PLUGIN_VARIABLE: &str = "COUNTERSTEER_PLUGIN";
 const PLUGIN: &str = "libcountersteer_capture.so";
+/// Dynamic linker in the folder of an engine that brings its own C library, as `make release` packs it.
+const LINKER: &str = "libc/ld.so";
 /// Folder of engines that were built on this machine, below the user's cache.
 const BUILT: &str = "countersteer/recorder";
 
@@ -108,6 +110,25 @@ fn found(
     found
 }
 
+/// Returns the words that start a QEMU. If a C library lies beside it, the dynamic linker of this library starts it: the system may have
+/// an older library, or none.
+#[must_use]
+pub fn start(qemu: &Path) -> Vec<OsString> {
+    let linker = qemu.parent().map(|folder| folder.join(LINKER));
+    match linker.filter(|linker| linker.is_file()) {
+        Some(linker) => {
+            let folder = linker.parent().unwrap_or(&linker).to_owned();
+            vec![
+                linker.into(),
+                "--library-path".into(),
+                folder.into(),
+                qemu.into(),
+            ]
+        }
+        None => vec![qemu.into()],
+    }
+}
+
 /// True if a QEMU supports the option that loads plugins.
 fn takes_plugins(qemu: &Path) -> bool {
     let help = Command::new(qemu)
@@ -189,5 +210,23 @@ mod tests {
         assert_eq!(gone, [Path]);
         let last = found(QEMU, None, &[], None, &path);
         assert_eq!(last[0].file, with.join(QEMU));
+    }
+
+    #[test]
+    fn an_engine_is_started_by_the_linker_beside_it() {
+        let root = tempfile::tempdir().unwrap();
+        let (qemu, linker) = (root.path().join(QEMU), root.path().join(LINKER));
+        put(&qemu, "");
+        assert_eq!(start(&qemu), [qemu.as_os_str()]);
+        put(&linker, "");
+        let library = linker.parent().unwrap();
+        let path = OsStr::new("--library-path");
+        let words = [
+            linker.as_os_str(),
+            path,
+            library.as_os_str(),
+            qemu.as_os_str(),
+        ];
+        assert_eq!(start(&qemu), words);
     }
 }

@@ -10,7 +10,7 @@ pub enum ProfileError {
     EmptyCommand,
     /// No suitable engine was found.
     #[error(
-        "no qemu-{architecture} that takes plugins was found; `scripts/recorder-engine.sh {architecture}` of the source builds it, packages made by `make deb` and `make wheel` bring that of their own architecture, Debian 12's `qemu-user` has it; or name it in COUNTERSTEER_QEMU"
+        "no qemu-{architecture} that takes plugins was found; `scripts/recorder-engine.sh {architecture}` of the source builds it, packages made by `make release`, `make deb` and `make wheel` bring that of their own architecture, Debian 12's `qemu-user` has it; or name it in COUNTERSTEER_QEMU"
     )]
     NoQemu { architecture: &'static str },
     /// The file named by an environment variable does not exist.

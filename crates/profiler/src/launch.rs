@@ -18,6 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
+use super::engine;
 use super::layout::{COMMAND_FILE, ENDED_SELF};
 use super::lost::Lost;
 use super::program::Program;
@@ -115,7 +116,7 @@ pub fn wrapper(
     let plugin = format!("file={},{arguments}", escaped(plugin));
     let usual = program.architecture.processor();
     let cpu = options.cpu.as_deref().unwrap_or(usual);
-    let mut words: Vec<OsString> = vec![qemu.into()];
+    let mut words = engine::start(qemu);
     words.extend(["-cpu", cpu, "-seed", "1"].map(Into::into));
     words.extend(["-plugin".into(), plugin.into()]);
     if let Some(sysroot) = &options.sysroot {
@@ -226,10 +227,11 @@ fn kill_rest(setup: &Setup) {
     let Ok(threads) = raw::read_threads(&setup.directory) else {
         return;
     };
+    let own = PathBuf::from(engine::start(&setup.qemu).swap_remove(0)).canonicalize();
     for thread in threads.iter().filter(|t| t.ended != ENDED_SELF) {
         // The PID may have been reused by another process. No other code of this crate needs a reader of /proc.
         let executable = std::fs::read_link(format!("/proc/{}/exe", thread.pid));
-        if executable.is_ok_and(|e| setup.qemu.canonicalize().is_ok_and(|q| q == e)) {
+        if executable.is_ok_and(|e| own.as_ref().is_ok_and(|own| *own == e)) {
             let _ = kill(Pid::from_raw(thread.pid as i32), Signal::SIGKILL);
         }
     }
