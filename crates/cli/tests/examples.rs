@@ -123,6 +123,7 @@ fn prepare(folder: &Path) {
         ("rules.toml", RULES),
         ("topology.xml", TOPOLOGY),
         ("lscpu.json", LSCPU),
+        ("cachegrind.out", "events: Ir\nsummary: 1000\n"),
         ("file", "some text for xz\n"),
         ("program", "#!/bin/sh\nexec sleep 0.02\n"),
         ("a", "#!/bin/sh\nexec sleep 0.02\n"),

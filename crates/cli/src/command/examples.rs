@@ -230,6 +230,13 @@ pub const EXAMPLES: &[(&str, [&str; 2])] = &[
         "profile show",
         ["profile show xz.json", "profile show mcf-2006"],
     ),
+    (
+        "profile check",
+        [
+            "profile check xz.json --cachegrind cachegrind.out",
+            "profile check xz.json --cachegrind cachegrind.out --json",
+        ],
+    ),
     ("profile list", ["profile list", "profile list --json"]),
     (
         "profile import-counters",

@@ -3,6 +3,7 @@
 pub mod auto;
 pub mod bench;
 pub mod blame;
+mod check;
 pub mod compare;
 mod counters;
 pub mod ctl;

@@ -16,7 +16,7 @@ use countersteer_report::tabulate::tabulate;
 use countersteer_report::{profile_view, write_atomically};
 use sha2::{Digest, Sha256};
 
-use super::{counters, print, print_json};
+use super::{check, counters, print, print_json};
 use crate::error::{Kind, failure};
 use crate::interrupt::Helper;
 use crate::library::{self, Text};
@@ -100,6 +100,8 @@ enum Action {
         #[arg(long, value_name = "FILE.svg")]
         plot: Option<PathBuf>,
     },
+    /// Compare a profile with cachegrind's counts of the same command
+    Check(check::Args),
     /// List the shipped profiles
     List {
         /// Print JSON
@@ -135,6 +137,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(Action::Show { file, json, plot }) => {
             show(&file, json, plot.as_deref()).map(|()| ExitCode::SUCCESS)
         }
+        Some(Action::Check(args)) => check::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Action::List { json }) => counters::list(json).map(|()| ExitCode::SUCCESS),
         Some(Action::ImportCounters(args)) => counters::import(args).map(|()| ExitCode::SUCCESS),
         None if args.online => online::run(&Online {

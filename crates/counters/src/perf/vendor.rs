@@ -8,13 +8,15 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use regex_lite::Regex;
 use serde_json::{Map, Value};
 
 use countersteer_sysfs::files;
 use countersteer_sysfs::procfs::{self, Procfs};
 
 use super::pmu::{Pmu, PmuEvent, Pmus};
+use map::mapped;
+
+mod map;
 
 /// Event of a vendor's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,20 +206,40 @@ impl VendorEvent {
 /// Fails for files that cannot be read or are invalid.
 fn load(folder: &Path, processor: &str) -> Result<Vec<VendorEvent>, VendorError> {
     let map = folder.join("mapfile.csv");
-    let files = if map.exists() {
-        mapped(&map, processor)?
+    let (files, common) = if map.exists() {
+        (mapped(&map, processor)?, common(folder)?)
     } else {
-        all_json(folder)?
+        (all_json(folder)?, Common::new())
     };
     let mut events: BTreeMap<(Option<String>, String), VendorEvent> = BTreeMap::new();
     for file in files {
         let text =
             countersteer_files::read::text(&file).map_err(|source| unreadable(&file, source))?;
-        for event in parse(&file, &text)? {
+        for event in parse(&file, &text, &common)? {
             events.insert((event.pmu.clone(), event.name.clone()), event);
         }
     }
     Ok(events.into_values().collect())
+}
+
+/// Events by name in lower case.
+type Common = BTreeMap<String, Map<String, Value>>;
+
+/// Returns the events beside a map, to which the files of single processors refer as `ArchStdEvent`.
+fn common(folder: &Path) -> Result<Common, VendorError> {
+    let mut common = Common::new();
+    for file in all_json(folder)? {
+        let text =
+            countersteer_files::read::text(&file).map_err(|source| unreadable(&file, source))?;
+        for value in list(&file, &text)? {
+            if let Value::Object(fields) = value
+                && let Some(name) = field(&fields, "EventName")
+            {
+                common.insert(name.to_ascii_lowercase(), fields);
+            }
+        }
+    }
+    Ok(common)
 }
 
 fn unreadable(path: &Path, source: std::io::Error) -> VendorError {
@@ -237,78 +259,57 @@ fn all_json(folder: &Path) -> Result<Vec<PathBuf>, VendorError> {
     Ok(files)
 }
 
-/// Returns the paths of the files that a map assigns to a processor. A line is
-/// `GenuineIntel-6-(97|9A|B7),v1.24,/ADL/events/core.json,hybridcore,...`.
-fn mapped(map: &Path, processor: &str) -> Result<Vec<PathBuf>, VendorError> {
-    let text = countersteer_files::read::text(map).map_err(|source| unreadable(map, source))?;
-    let folder = map.parent().unwrap_or(Path::new("."));
-    let mut files = Vec::new();
-    for (row, line) in text
-        .lines()
-        .enumerate()
-        .filter(|(_, l)| !l.trim().is_empty() && !l.starts_with('#'))
-    {
-        let fields: Vec<&str> = line.split(',').map(str::trim).collect();
-        let bad = |why: String| VendorError::Map {
-            path: map.to_path_buf(),
-            line: row + 1,
-            why,
-        };
-        let [processors, _, file, ..] = fields[..] else {
-            return Err(bad("it has fewer than three fields".into()));
-        };
-        if row == 0 && !processors.contains('-') {
-            continue;
-        }
-        // The files are relative to the map's folder, even if the map gives absolute paths.
-        let relative = Path::new(file.trim_start_matches('/'));
-        if relative
-            .components()
-            .any(|c| !matches!(c, std::path::Component::Normal(_)))
-        {
-            return Err(bad(format!("`{file}` leads out of the folder")));
-        }
-        if pattern(processors).map_err(bad)?.is_match(processor) {
-            files.push(folder.join(relative));
-        }
+/// Returns the list of events in a file.
+fn list(path: &Path, text: &str) -> Result<Vec<Value>, VendorError> {
+    let json = |source| VendorError::Json {
+        path: path.to_path_buf(),
+        source,
+    };
+    // Files in the kernel's sources have commas behind last elements. Errors are those of the text as it is.
+    let parsed = serde_json::from_str(text);
+    let value: Value = parsed.or_else(|error| {
+        serde_json::from_str(&without_last_commas(text)).map_err(|_| json(error))
+    })?;
+    match value {
+        Value::Array(list) => Ok(list),
+        Value::Object(mut whole) => match whole.remove("Events") {
+            Some(Value::Array(list)) => Ok(list),
+            _ => Err(json(serde::de::Error::missing_field("Events"))),
+        },
+        _ => Err(json(serde::de::Error::custom(
+            "neither a list nor an object",
+        ))),
     }
-    Ok(files)
 }
 
-/// Returns the regular expression for the processors of a map's line. It ignores a further suffix of a processor's name (its
-/// stepping).
-fn pattern(text: &str) -> Result<Regex, String> {
-    Regex::new(&format!("(?i)^(?:{text})(?:-|$)"))
-        .map_err(|e| format!("`{text}` is no pattern: {e}"))
+/// Removes commas that no element follows.
+fn without_last_commas(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let (mut in_text, mut is_escaped) = (false, false);
+    for (at, letter) in text.char_indices() {
+        let is_last = || text[at + 1..].trim_start().starts_with(['}', ']']);
+        if letter == ',' && !in_text && is_last() {
+            continue;
+        }
+        in_text ^= letter == '"' && !is_escaped;
+        is_escaped = letter == '\\' && !is_escaped;
+        kept.push(letter);
+    }
+    kept
 }
 
 /// Parses the events of one file, without those that the vendor has withdrawn.
 ///
 /// # Errors
 /// Fails if the file is not JSON, or if an event has no name, no code, or an invalid number.
-fn parse(path: &Path, text: &str) -> Result<Vec<VendorEvent>, VendorError> {
-    let json = |source| VendorError::Json {
-        path: path.to_path_buf(),
-        source,
-    };
-    let value: Value = serde_json::from_str(text).map_err(json)?;
-    let list = match value {
-        Value::Array(list) => list,
-        Value::Object(mut whole) => match whole.remove("Events") {
-            Some(Value::Array(list)) => list,
-            _ => return Err(json(serde::de::Error::missing_field("Events"))),
-        },
-        _ => {
-            return Err(json(serde::de::Error::custom(
-                "neither a list nor an object",
-            )));
-        }
-    };
+fn parse(path: &Path, text: &str, common: &Common) -> Result<Vec<VendorEvent>, VendorError> {
+    let list = list(path, text)?;
     let mut events = Vec::with_capacity(list.len());
     for (row, value) in list.iter().enumerate() {
-        let Value::Object(fields) = value else {
+        let Value::Object(own) = value else {
             continue;
         };
+        let fields = &with_common(own, common);
         let name = field(fields, "EventName");
         let known = name.as_ref().map(|n| format!(" ({n})")).unwrap_or_default();
         let bad = |why| VendorError::Event {
@@ -317,7 +318,7 @@ fn parse(path: &Path, text: &str) -> Result<Vec<VendorEvent>, VendorError> {
             name: known.clone(),
             why,
         };
-        // The lists also contain metrics, and events that only refer to an architecture's common ones; these have no code.
+        // The lists also contain metrics, and refer to common events that may be missing; these have no code.
         if !["EventCode", "ConfigCode"]
             .iter()
             .any(|code| fields.contains_key(*code))
@@ -338,6 +339,16 @@ fn parse(path: &Path, text: &str) -> Result<Vec<VendorEvent>, VendorError> {
         });
     }
     Ok(events)
+}
+
+/// Returns the fields of an event, added to those of the common event to which it refers.
+fn with_common(own: &Map<String, Value>, common: &Common) -> Map<String, Value> {
+    let named = field(own, "ArchStdEvent").map(|name| name.to_ascii_lowercase());
+    let mut fields = named
+        .and_then(|name| common.get(&name).cloned())
+        .unwrap_or_default();
+    fields.extend(own.clone());
+    fields
 }
 
 fn field(fields: &Map<String, Value>, name: &str) -> Option<String> {

@@ -37,11 +37,11 @@ const KINDS: [Kind; 11] = [
     ),
     kind(
         b"events: ",
-        "it looks like output of cachegrind, which has no times; `steer profile` records what programs execute",
+        "it looks like output of cachegrind, which has no times; `steer profile check --cachegrind` compares profiles with it",
     ),
     kind(
         b"desc: ",
-        "it looks like output of cachegrind, which has no times; `steer profile` records what programs execute",
+        "it looks like output of cachegrind, which has no times; `steer profile check --cachegrind` compares profiles with it",
     ),
     kind(
         b"<?xml",

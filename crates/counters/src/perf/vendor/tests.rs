@@ -2,10 +2,11 @@
 
 use proptest::prelude::*;
 
+use super::map::pattern;
 use super::*;
 
 fn one(text: &str) -> Result<VendorEvent, String> {
-    parse(Path::new("f.json"), text)
+    parse(Path::new("f.json"), text, &Common::new())
         .map(|mut e| e.remove(0))
         .map_err(|e| e.to_string())
 }
@@ -62,7 +63,7 @@ fn registers_beside_the_event_have_terms_too() {
 fn withdrawn_events_and_metrics_are_left_out() {
     let text = r#"[{"EventCode": "1", "EventName": "OLD", "Deprecated": "1"}, {"MetricName": "IPC"}, {"EventName": "X"},
         {"EventCode": 17, "EventName": "CPU_CYCLES"}, {"ConfigCode": "0x105", "EventName": "C", "Unit": "iMC"}]"#;
-    let events = parse(Path::new("f.json"), text).unwrap();
+    let events = parse(Path::new("f.json"), text, &Common::new()).unwrap();
     let seen: Vec<_> = events
         .iter()
         .map(|e| (e.name.as_str(), e.pmu.as_deref(), terms_of(e)))
@@ -146,6 +147,45 @@ fn a_folder_is_read_by_its_map_and_not_left() {
 }
 
 #[test]
+fn a_folder_of_the_kernel_has_folders_of_processors_and_common_events() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    std::fs::create_dir_all(folder.path().join("arm/cortex-a53")).unwrap();
+    write(
+        "mapfile.csv",
+        "# Format:\n0x00000000410fd030,v1,arm/cortex-a53,core\n",
+    );
+    write(
+        "common.json",
+        r#"[{"EventCode": "0x7A", "EventName": "BR_INDIRECT_SPEC", "BriefDescription": "Indirect, [a,]"}]"#,
+    );
+    // Commas behind last elements are in the kernel's sources.
+    write(
+        "arm/cortex-a53/branch.json",
+        "[ {\"ArchStdEvent\": \"BR_INDIRECT_SPEC\",\n}, {\"ArchStdEvent\": \"ABSENT\"},]",
+    );
+    write(
+        "arm/cortex-a53/bus.json",
+        r#"[{"EventCode": "0xC9", "EventName": "BR_COND"}]"#,
+    );
+    let of = |processor: &str| load(folder.path(), processor).unwrap();
+    let events = of("0x00000000410fd034");
+    let shown: Vec<_> = events
+        .iter()
+        .map(|e| (&*e.name, &*e.terms[0].1, &*e.prose))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("br_cond", "0xc9", ""),
+            ("br_indirect_spec", "0x7a", "Indirect, [a,]")
+        ]
+    );
+    assert_eq!(of("0x00000000412fd030").len(), 2, "another variant");
+    assert!(of("0x00000000410fd040").is_empty());
+}
+
+#[test]
 fn no_changed_file_makes_it_fall() {
     let intel = br#"{"Header": {"Version": "1"}, "Events": [{"Unit": "cpu_core", "EventCode": "0x2e", "UMask": "0x41",
         "EventName": "LONGEST_LAT_CACHE.MISS", "CounterMask": "0", "Invert": "0", "EdgeDetect": "1", "MSRIndex": "0x1a6,0x1a7",
@@ -153,20 +193,24 @@ fn no_changed_file_makes_it_fall() {
     let kernel = br#"[{"EventName": "ls_dispatch.ld", "EventCode": "0x29", "UMask": "0x01", "BriefDescription": "Loads."},
         {"ArchStdEvent": "CPU_CYCLES"}, {"ConfigCode": "0x11", "EventName": "cycles"}]"#;
     countersteer_fuzz::storm("vendor JSON", &[intel, kernel], 1.0, |input| {
-        let _ = parse(Path::new("f.json"), &String::from_utf8_lossy(input));
+        let _ = parse(
+            Path::new("f.json"),
+            &String::from_utf8_lossy(input),
+            &Common::new(),
+        );
     });
 }
 
 proptest! {
     #[test]
     fn no_text_makes_it_fall(text in "\\PC*", map in "[()\\[\\]|a-c0-9,-]{0,12}") {
-        let _ = parse(Path::new("f.json"), &text);
+        let _ = parse(Path::new("f.json"), &text, &Common::new());
         let _ = pattern(&map);
     }
 
     #[test]
     fn no_fields_make_it_fall(code in "\\PC{0,8}", mask in "\\PC{0,8}", register in "\\PC{0,8}") {
         let event = serde_json::json!([{"EventName": "X", "EventCode": code, "UMask": mask, "MSRIndex": register}]);
-        let _ = parse(Path::new("f.json"), &event.to_string());
+        let _ = parse(Path::new("f.json"), &event.to_string(), &Common::new());
     }
 }
