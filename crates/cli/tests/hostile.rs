@@ -267,7 +267,8 @@ fn every_limit_on_addresses_ends_with_a_sentence_once_the_program_is_loaded() {
         .map(run)
         .skip_while(|output| output.status.code() != Some(127));
     let mut refused = 0;
-    for output in loaded.skip_while(|output| output.status.code() == Some(127)) {
+    let started = loaded.skip_while(|output| output.status.code() == Some(127));
+    for output in started.take_while(|output| !output.status.success()) {
         let said = text_of(&output.stderr);
         assert_eq!(output.status.code(), Some(5), "{said}");
         assert!(said.starts_with("steer: out of memory: "), "{said}");
