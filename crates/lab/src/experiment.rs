@@ -27,6 +27,7 @@ use crate::error::{Kind, failure};
 pub use crate::loaded::{LoadedMachine, machine};
 use crate::plan::{self, Loaded};
 use crate::probe::Until;
+use crate::scx;
 
 /// Options of an experiment's simulation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -150,7 +151,7 @@ pub struct Finished {
     pub usage: Vec<ProgramUsage>,
     /// Length of the experiment in simulated seconds.
     pub elapsed_s: f64,
-    /// True if the policy placed a thread or partitioned a cache. False if Linux decided everything.
+    /// True if the policy placed a thread or partitioned a cache, or is a scheduler itself. False if Linux decided everything.
     pub acted: bool,
     /// Record of the run, if it was requested. It is stored as a folder, apart from the other values.
     #[serde(skip)]
@@ -322,7 +323,7 @@ impl Experiment {
             score,
             usage: simulation.usage(),
             elapsed_s: outcome.elapsed_s,
-            acted: policy.acted,
+            acted: policy.acted || scx::is_named(&self.policy),
             record,
         })
     }
@@ -354,6 +355,10 @@ impl Experiment {
             .with_context(shown)?
             .within(Duration::from_nanos(options.max_wall.0))
             .counting_events(&events);
+        let simulation = match scx::scheduler(&self.policy, &self.machine.topology, self.seed)? {
+            Some(scheduler) => simulation.scheduled_by(scheduler),
+            None => simulation,
+        };
         Ok(if onlooker.once {
             simulation.once()
         } else {

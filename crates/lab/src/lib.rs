@@ -30,6 +30,7 @@ pub mod probe;
 pub mod published;
 pub mod replay;
 pub mod reproduce;
+mod scx;
 pub mod sweep;
 pub mod threads;
 pub mod traces;

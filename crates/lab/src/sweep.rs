@@ -30,6 +30,7 @@ impl Sweep {
         for machine in &self.machines {
             for policy in &self.policies {
                 countersteer_policies::parse(policy, &machine.topology)?;
+                crate::scx::scheduler(policy, &machine.topology, 1)?;
             }
             for workload in &self.workloads {
                 plan::plan(workload, &machine.topology)?;

@@ -37,6 +37,7 @@ mod random_static;
 pub mod reach;
 mod registry;
 mod rr;
+pub mod scx;
 mod speedup;
 mod static_mapping;
 pub mod ways;
@@ -81,4 +82,5 @@ policies! {
     joint::DEF: "joint/mod.rs",
     clusters::DEF: "clusters/mod.rs",
     auto::DEF: "auto/mod.rs",
+    scx::DEF: "scx.rs",
 }

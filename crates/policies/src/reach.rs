@@ -176,6 +176,7 @@ const REACH: &[Reach] = &[
     ),
     row("joint", Apart::Nothing, false),
     row("auto", Apart::Nothing, false),
+    row("scx", Apart::Nothing, true),
     on(&[Ground::CoresAlike], row("clusters", Apart::Ways, false)),
 ];
 
@@ -268,6 +269,8 @@ pub fn shelf(topology: &Topology) -> Shelf {
     for name in crate::names() {
         let why = if BASELINES.contains(&name) {
             Some("baselines of papers")
+        } else if name == crate::scx::NAME {
+            Some("runs a scheduler that you name: scx:path=FILE.bpf.c")
         } else if name == CHOOSES {
             Some("chooses among the others: name it to compare it")
         } else if reach(name).is_some_and(|r| r.apart == Apart::Ways) {

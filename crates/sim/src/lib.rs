@@ -6,3 +6,4 @@
 pub mod engine;
 pub mod linux;
 pub mod progress;
+pub mod scheduler;

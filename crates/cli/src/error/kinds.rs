@@ -55,6 +55,7 @@ const TYPES: &[fn(Cause<'_>) -> Option<Kind>] = &[
     of::<OnlineError>,
     of::<EngineError>,
     of::<JournalError>,
+    of::<countersteer_scx::ScxError>,
     #[cfg(feature = "scx")]
     of::<countersteer_bpf::ScxError>,
     #[cfg(feature = "scx")]
@@ -169,7 +170,22 @@ impl HasKind for SimError {
         match self {
             Self::Model(error) => error.kind(),
             Self::OutOfTime { .. } => Some(Kind::Usage),
+            Self::Scheduler { .. } => Some(Kind::BadInput),
             Self::Stuck { .. } => Some(Kind::Internal),
+        }
+    }
+}
+
+impl HasKind for countersteer_scx::ScxError {
+    fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::NoSource { .. } | Self::NoCompiler { .. } => Some(Kind::Missing),
+            Self::BadParameter { .. } => Some(Kind::Usage),
+            Self::Lacking { .. }
+            | Self::NotCompiled { .. }
+            | Self::NotLoaded { .. }
+            | Self::NotStarted { .. } => Some(Kind::BadInput),
+            Self::Files { .. } => Some(Kind::Io),
         }
     }
 }

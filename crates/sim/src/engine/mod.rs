@@ -43,6 +43,7 @@ use crate::linux::{Linux, LinuxConfig, Switch};
 use crate::progress::{
     Analytic, ModelError, ModelId, ProgressConfig, ProgressModel, Traced, Traces,
 };
+use crate::scheduler::Scheduler;
 
 /// Configuration of a simulation.
 #[derive(Clone, Debug)]
@@ -73,6 +74,9 @@ pub enum SimError {
         "the simulation is stuck at {at}: no thread can run and nothing is due; this is a defect of the simulator"
     )]
     Stuck { at: Nanos },
+    /// A scheduler that replaces the model of Linux has failed.
+    #[error("the scheduler stopped at {at}: {why}")]
+    Scheduler { at: Nanos, why: String },
     /// The simulation exceeds its limit on wall-clock time.
     #[error(
         "the simulation was stopped after {budget:?} (`--max-wall`), at {at} of its own time; give it more time, a smaller workload or `--max-seconds`"
@@ -106,7 +110,7 @@ pub struct Simulation {
     topology: Arc<Topology>,
     config: SimConfig,
     now: Nanos,
-    linux: Linux,
+    linux: Box<dyn Scheduler>,
     progress: Box<dyn ProgressModel>,
     pmu: Pmu,
     /// True if programs end after one run instead of restarting.
@@ -263,7 +267,7 @@ impl Simulation {
             now: Nanos::ZERO,
             topology,
             config,
-            linux,
+            linux: Box::new(linux),
             progress: {
                 progress.advance(Nanos::ZERO);
                 progress
@@ -283,6 +287,13 @@ impl Simulation {
             since: Instant::now(),
             steps: 0,
         });
+        self
+    }
+
+    /// Replaces the model of Linux by another scheduler. Call this before the first step.
+    #[must_use]
+    pub fn scheduled_by(mut self, scheduler: Box<dyn Scheduler>) -> Self {
+        self.linux = scheduler;
         self
     }
 
@@ -362,6 +373,9 @@ impl Simulation {
             self.finish_work();
             self.fire_timers();
             self.linux.advance(self.now);
+            if let Some(why) = self.linux.failure() {
+                return Err(SimError::Scheduler { at: self.now, why });
+            }
             let switched = self.forward_switches();
             self.govern(switched);
             if self.finished() || (next > until) || (early && !self.events.is_empty()) {

@@ -84,7 +84,8 @@ impl Simulation {
             run_instructions: program.instructions(),
             cycles,
             sampled,
-            run_queue_latency: (self.linux.waits(row as u32)).and_then(RunQueueLatency::of),
+            run_queue_latency: (self.linux.waits(row as u32))
+                .and_then(|waits| RunQueueLatency::of(&waits)),
         }
     }
 

@@ -10,7 +10,7 @@ impl Simulation {
     /// was a context switch.
     pub(super) fn forward_switches(&mut self) -> bool {
         let mut switches = std::mem::take(&mut self.switch_buffer);
-        switches.extend(self.linux.take_switches());
+        self.linux.take_switches(&mut switches);
         let any = !switches.is_empty();
         for switch in switches.drain(..) {
             self.switches += 1;

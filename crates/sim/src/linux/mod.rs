@@ -65,6 +65,7 @@ use runqueue::{DomainState, NewIdle, RunQueue};
 use schedule::Join;
 use timers::Timers;
 use wakeup::Waker;
+pub use weights::of_nice as weight_of_nice;
 
 /// Model of the Linux scheduler of one machine.
 ///

@@ -15,7 +15,7 @@ const WEIGHTS: [u32; 40] = [
 ];
 
 /// Returns the weight of a nice level, which is clamped to -20 ..= 19.
-pub(super) fn of_nice(nice: i8) -> u32 {
+pub fn of_nice(nice: i8) -> u32 {
     WEIGHTS[(i32::from(nice.clamp(-20, 19)) + 20) as usize]
 }
 

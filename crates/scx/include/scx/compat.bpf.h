@@ -1,0 +1,1 @@
+#include <scx/common.bpf.h>

@@ -1,0 +1,177 @@
+//! Compilation of a scheduler's BPF sources for this machine.
+//!
+//! The headers that the sources include are those of this crate, which declare what the simulator offers. A checkout's own
+//! headers follow after them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::ScxError;
+
+/// Headers and the runtime, by their paths below the folder of headers.
+const HEADERS: [(&str, &str); 12] = [
+    ("sim.h", include_str!("../include/sim.h")),
+    ("vmlinux.h", include_str!("../include/vmlinux.h")),
+    ("runtime.c", include_str!("../include/runtime.c")),
+    (
+        "scx/common.bpf.h",
+        include_str!("../include/scx/common.bpf.h"),
+    ),
+    (
+        "scx/compat.bpf.h",
+        include_str!("../include/scx/compat.bpf.h"),
+    ),
+    (
+        "scx/enums.bpf.h",
+        include_str!("../include/scx/enums.bpf.h"),
+    ),
+    (
+        "scx/user_exit_info.bpf.h",
+        include_str!("../include/scx/user_exit_info.bpf.h"),
+    ),
+    (
+        "scx/percpu.bpf.h",
+        include_str!("../include/scx/percpu.bpf.h"),
+    ),
+    (
+        "bpf/bpf_helpers.h",
+        include_str!("../include/bpf/bpf_helpers.h"),
+    ),
+    (
+        "bpf/bpf_core_read.h",
+        include_str!("../include/bpf/bpf_core_read.h"),
+    ),
+    (
+        "bpf/bpf_tracing.h",
+        include_str!("../include/bpf/bpf_tracing.h"),
+    ),
+    ("lib/pmu.h", include_str!("../include/lib/pmu.h")),
+];
+
+/// Options of the compiler. `const` is removed, so that a scheduler's read-only variables can be set before it starts. Type
+/// errors between kernels' versions of a kfunc are as harmless as in BPF.
+const OPTIONS: [&str; 10] = [
+    "-O2",
+    "-shared",
+    "-fPIC",
+    "-std=gnu11",
+    "-w",
+    "-Dconst=",
+    "-fno-strict-aliasing",
+    "-fwrapv",
+    "-Wl,-z,defs",
+    "-Wl,-Bsymbolic",
+];
+
+/// Lines of a compiler's output that an error shows.
+const LINES_SHOWN: usize = 12;
+
+/// Compiled scheduler. Each simulation loads a copy of its own, because schedulers keep their state in global variables.
+#[derive(Clone, Debug)]
+pub struct Library {
+    pub source: PathBuf,
+    pub code: Vec<u8>,
+}
+
+impl Library {
+    /// Compiles a scheduler: a file `NAME.bpf.c`, a folder of such files, or a crate with `src/bpf`.
+    ///
+    /// # Errors
+    /// Fails without sources or a compiler, and if the scheduler needs what the simulator lacks.
+    pub fn build(source: &Path) -> Result<Self, ScxError> {
+        let files = sources(source)?;
+        let failed = |why| ScxError::Files {
+            path: std::env::temp_dir(),
+            why,
+        };
+        let place = tempfile::tempdir().map_err(failed)?;
+        for (name, text) in HEADERS {
+            let path = place.path().join(name);
+            let folder = path.parent().unwrap_or(place.path());
+            std::fs::create_dir_all(folder).map_err(failed)?;
+            std::fs::write(&path, text).map_err(failed)?;
+        }
+        let made = place.path().join("scheduler.so");
+        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+        let mut command = Command::new(&compiler);
+        command.args(OPTIONS).arg("-I").arg(place.path());
+        for folder in folders(&files) {
+            command.arg("-I").arg(folder);
+        }
+        command.args(&files).arg(place.path().join("runtime.c"));
+        command.arg("-o").arg(&made).env("LC_ALL", "C");
+        let done = command.output().map_err(|why| ScxError::NoCompiler {
+            compiler,
+            why: why.to_string(),
+        })?;
+        if !done.status.success() {
+            let said = String::from_utf8_lossy(&done.stderr);
+            return Err(not_compiled(source, &said));
+        }
+        Ok(Self {
+            source: source.to_owned(),
+            code: std::fs::read(&made).map_err(failed)?,
+        })
+    }
+}
+
+/// Source files of a scheduler, sorted.
+fn sources(source: &Path) -> Result<Vec<PathBuf>, ScxError> {
+    if source.is_file() {
+        return Ok(vec![source.to_owned()]);
+    }
+    let within = source.join("src/bpf");
+    let folder = if within.is_dir() {
+        within
+    } else {
+        source.to_owned()
+    };
+    let is_source = |path: &PathBuf| path.to_string_lossy().ends_with(".bpf.c");
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<_> = entries
+        .map(|entry| entry.path())
+        .filter(is_source)
+        .collect();
+    files.sort();
+    if files.is_empty() {
+        let path = source.to_owned();
+        return Err(ScxError::NoSource { path });
+    }
+    Ok(files)
+}
+
+/// Folders of headers: those of the sources, and the shared ones of their checkout.
+fn folders(files: &[PathBuf]) -> BTreeSet<PathBuf> {
+    let absolute = |file: &PathBuf| std::path::absolute(file).unwrap_or_else(|_| file.clone());
+    let own = files
+        .iter()
+        .filter_map(|file| absolute(file).parent().map(Path::to_owned));
+    let own: BTreeSet<PathBuf> = own.collect();
+    let above = own.iter().flat_map(|folder| folder.ancestors());
+    let shared = above.map(|folder| folder.join("scheds/include"));
+    let shared: Vec<_> = shared.filter(|folder| folder.is_dir()).collect();
+    own.into_iter().chain(shared).collect()
+}
+
+/// Reason from the compiler's output: what the simulator lacks, or the first errors.
+fn not_compiled(source: &Path, said: &str) -> ScxError {
+    let path = source.to_owned();
+    let quoted = |line: &str, before: &str| {
+        let rest = line.split_once(before)?.1;
+        let name = rest.trim_start_matches(['`', '\'', '‘']);
+        let end = name.find(|c: char| !c.is_alphanumeric() && c != '_')?;
+        Some(name[..end].to_owned())
+    };
+    let lacking: BTreeSet<String> = said
+        .lines()
+        .filter_map(|line| quoted(line, "undefined reference to "))
+        .collect();
+    if !lacking.is_empty() {
+        let names = lacking.into_iter().collect::<Vec<_>>().join(", ");
+        return ScxError::Lacking { path, names };
+    }
+    let errors = said.lines().filter(|line| line.contains("error"));
+    let said = errors.take(LINES_SHOWN).collect::<Vec<_>>().join("\n");
+    ScxError::NotCompiled { path, said }
+}

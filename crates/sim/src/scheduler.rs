@@ -1,0 +1,132 @@
+//! The scheduler of a simulated machine as the engine drives it: the model of Linux's fair class, or another one in its place.
+
+use countersteer_model::cpuset::CpuSet;
+use countersteer_model::latency::Histogram;
+use countersteer_model::units::{CpuId, Nanos, ThreadId};
+
+use crate::linux::{Linux, Switch};
+
+/// Scheduler that decides when each thread of a simulation runs, and on which CPU.
+///
+/// Every call that changes something carries the time, which never decreases. The engine calls [`Scheduler::advance`] at every
+/// time that [`Scheduler::next_event`] returns, and reads the context switches after each call.
+pub trait Scheduler: Send {
+    /// Creates a thread, places it and queues it; see [`Linux::fork_in`]. Returns its CPU.
+    fn fork_in(
+        &mut self,
+        process: Option<u32>,
+        thread: ThreadId,
+        nice: i8,
+        allowed: &CpuSet,
+        parent: Option<CpuId>,
+        now: Nanos,
+    ) -> CpuId;
+    /// Wakes a sleeping thread and returns its CPU; `None` as `waker` stands for an interrupt.
+    fn wake(&mut self, thread: ThreadId, waker: Option<CpuId>, now: Nanos) -> CpuId;
+    /// Puts a thread to sleep.
+    fn block(&mut self, thread: ThreadId, now: Nanos);
+    /// Handles `exec` of a running thread, at which a scheduler may move it.
+    fn exec(&mut self, thread: ThreadId, now: Nanos);
+    /// Removes a thread.
+    fn exit(&mut self, thread: ThreadId, now: Nanos);
+    /// Changes the CPUs that a thread may use; an empty set allows all.
+    fn set_affinity(&mut self, thread: ThreadId, allowed: &CpuSet, now: Nanos);
+    /// Changes a thread's load weight; 1,024 is the weight of nice 0.
+    fn set_weight(&mut self, thread: ThreadId, weight: u32, now: Nanos);
+    /// Sets a CPU's frequency, as a fraction of its core type's `freq_ghz`.
+    fn set_clock(&mut self, cpu: CpuId, clock: f64, now: Nanos);
+    /// Time of the next event that the scheduler produces by itself.
+    fn next_event(&self) -> Nanos;
+    /// Handles all events up to `now`.
+    fn advance(&mut self, now: Nanos);
+    /// Moves the context switches since the last call into a list, in order of time.
+    fn take_switches(&mut self, into: &mut Vec<Switch>);
+    /// Thread that runs on a CPU; `None` if the CPU is idle.
+    fn running(&self, cpu: CpuId) -> Option<ThreadId>;
+    /// CPU on which a thread runs, waits, or last ran.
+    fn cpu_of(&self, thread: ThreadId) -> CpuId;
+    /// True if a thread runs or waits for a CPU.
+    fn is_runnable(&self, thread: ThreadId) -> bool;
+    /// Run-queue latencies of a process's threads; `None` for an unknown process.
+    fn waits(&self, process: u32) -> Option<Histogram>;
+    /// Utilisation of a CPU for a frequency governor, at most the CPU's capacity.
+    fn cpu_utilisation(&self, cpu: CpuId) -> f64;
+    /// Reason why the scheduler cannot go on; `None` as long as it can.
+    fn failure(&self) -> Option<String> {
+        None
+    }
+}
+
+impl Scheduler for Linux {
+    fn fork_in(
+        &mut self,
+        process: Option<u32>,
+        thread: ThreadId,
+        nice: i8,
+        allowed: &CpuSet,
+        parent: Option<CpuId>,
+        now: Nanos,
+    ) -> CpuId {
+        Self::fork_in(self, process, thread, nice, allowed, parent, now)
+    }
+
+    fn wake(&mut self, thread: ThreadId, waker: Option<CpuId>, now: Nanos) -> CpuId {
+        Self::wake(self, thread, waker, now)
+    }
+
+    fn block(&mut self, thread: ThreadId, now: Nanos) {
+        Self::block(self, thread, now);
+    }
+
+    fn exec(&mut self, thread: ThreadId, now: Nanos) {
+        Self::exec(self, thread, now);
+    }
+
+    fn exit(&mut self, thread: ThreadId, now: Nanos) {
+        Self::exit(self, thread, now);
+    }
+
+    fn set_affinity(&mut self, thread: ThreadId, allowed: &CpuSet, now: Nanos) {
+        Self::set_affinity(self, thread, allowed, now);
+    }
+
+    fn set_weight(&mut self, thread: ThreadId, weight: u32, now: Nanos) {
+        Self::set_weight(self, thread, weight, now);
+    }
+
+    fn set_clock(&mut self, cpu: CpuId, clock: f64, now: Nanos) {
+        Self::set_clock(self, cpu, clock, now);
+    }
+
+    fn next_event(&self) -> Nanos {
+        Self::next_event(self)
+    }
+
+    fn advance(&mut self, now: Nanos) {
+        Self::advance(self, now);
+    }
+
+    fn take_switches(&mut self, into: &mut Vec<Switch>) {
+        into.extend(Self::take_switches(self));
+    }
+
+    fn running(&self, cpu: CpuId) -> Option<ThreadId> {
+        Self::running(self, cpu)
+    }
+
+    fn cpu_of(&self, thread: ThreadId) -> CpuId {
+        Self::cpu_of(self, thread)
+    }
+
+    fn is_runnable(&self, thread: ThreadId) -> bool {
+        Self::is_runnable(self, thread)
+    }
+
+    fn waits(&self, process: u32) -> Option<Histogram> {
+        Self::waits(self, process).cloned()
+    }
+
+    fn cpu_utilisation(&self, cpu: CpuId) -> f64 {
+        Self::cpu_utilisation(self, cpu)
+    }
+}
