@@ -449,7 +449,7 @@ impl Scheduler for Ext {
                     direct: None,
                     process: None,
                     waiting_since: 0,
-                    started: 0,
+                    waited: 0,
                 });
             }
             if let Some(process) = process {
@@ -459,7 +459,7 @@ impl Scheduler for Ext {
             let new = state.thread(thread.0);
             new.process = process;
             new.place = Place::Asleep;
-            new.started = now.0;
+            new.waited = 0;
             // SAFETY: the thread is new, so the scheduler has no pointer to its task.
             unsafe { ptr::write_bytes(new.task.cast::<u8>(), 0, self.task_layout.size()) };
         }
@@ -478,17 +478,16 @@ impl Scheduler for Ext {
     }
 
     fn wake(&mut self, thread: ThreadId, waker: Option<CpuId>, now: Nanos) -> CpuId {
-        self.advance_to(now);
-        if self.place(thread) == Place::Asleep {
-            let prev = self.cpu_of(thread).index();
-            let waker = waker.map_or(prev, CpuId::index);
-            let selected = self.world.select(thread.0, prev, waker, flags::WAKE_TTWU);
-            self.world
-                .enqueue(thread.0, selected | flags::ENQ_WAKEUP, waker);
-            self.wake_cpu(thread);
-        }
-        self.finish();
-        self.cpu_of(thread)
+        self.wake_with(thread, waker, flags::WAKE_TTWU, now)
+    }
+
+    fn wake_sync(&mut self, thread: ThreadId, waker: CpuId, now: Nanos) -> CpuId {
+        self.wake_with(
+            thread,
+            Some(waker),
+            flags::WAKE_TTWU | flags::WAKE_SYNC,
+            now,
+        )
     }
 
     fn block(&mut self, thread: ThreadId, now: Nanos) {
@@ -613,6 +612,41 @@ impl Scheduler for Ext {
         !matches!(self.place(thread), Place::Dead | Place::Asleep)
     }
 
+    fn run_time(&self, thread: ThreadId) -> Nanos {
+        let mut state = self.world.state();
+        let now = state.now;
+        let running = state.thread(thread.0).place == Place::Running;
+        // SAFETY: the borrow ends here.
+        let se = &unsafe { state.task(thread.0) }.se;
+        let present = if running {
+            now.saturating_sub(se.exec_start)
+        } else {
+            0
+        };
+        Nanos(se.sum_exec_runtime + present)
+    }
+
+    fn run_delay(&self, thread: ThreadId) -> Nanos {
+        let state = self.world.state();
+        let thread = &state.threads[thread.index()];
+        let waits = matches!(
+            thread.place,
+            Place::Held | Place::Local(_) | Place::Queue(_)
+        );
+        let present = if waits {
+            state.now.saturating_sub(thread.waiting_since)
+        } else {
+            0
+        };
+        Nanos(thread.waited + present)
+    }
+
+    fn migrations(&self, thread: ThreadId) -> u64 {
+        let mut state = self.world.state();
+        // SAFETY: the borrow ends here.
+        unsafe { state.task(thread.0) }.se.nr_migrations
+    }
+
     fn waits(&self, process: u32) -> Option<Histogram> {
         self.world.state().waits.get(process as usize).cloned()
     }
@@ -629,6 +663,26 @@ impl Scheduler for Ext {
 }
 
 impl Ext {
+    fn wake_with(
+        &mut self,
+        thread: ThreadId,
+        waker: Option<CpuId>,
+        wake_flags: u64,
+        now: Nanos,
+    ) -> CpuId {
+        self.advance_to(now);
+        if self.place(thread) == Place::Asleep {
+            let prev = self.cpu_of(thread).index();
+            let waker = waker.map_or(prev, CpuId::index);
+            let selected = self.world.select(thread.0, prev, waker, wake_flags);
+            self.world
+                .enqueue(thread.0, selected | flags::ENQ_WAKEUP, waker);
+            self.wake_cpu(thread);
+        }
+        self.finish();
+        self.cpu_of(thread)
+    }
+
     /// Reschedules the CPU of a thread that has become runnable, if the CPU is idle (`wakeup_preempt`).
     fn wake_cpu(&self, thread: ThreadId) {
         let mut state = self.world.state();

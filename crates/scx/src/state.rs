@@ -50,7 +50,8 @@ pub struct Thread {
     pub direct: Option<Dispatch>,
     pub process: Option<u32>,
     pub waiting_since: u64,
-    pub started: u64,
+    /// Run-queue latency so far in nanoseconds.
+    pub waited: u64,
 }
 
 /// Run queue of a CPU.

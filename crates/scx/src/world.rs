@@ -412,6 +412,7 @@ impl World {
             let thread = state.thread(t);
             thread.place = Place::Running;
             let waited = now.saturating_sub(thread.waiting_since);
+            thread.waited += waited;
             if let Some(process) = thread.process {
                 state.waits[process as usize].record(waited, 1);
             }

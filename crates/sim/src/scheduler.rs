@@ -23,6 +23,8 @@ pub trait Scheduler: Send {
     ) -> CpuId;
     /// Wakes a sleeping thread and returns its CPU; `None` as `waker` stands for an interrupt.
     fn wake(&mut self, thread: ThreadId, waker: Option<CpuId>, now: Nanos) -> CpuId;
+    /// Wakes a sleeping thread for a waker that is about to sleep, and returns the thread's CPU.
+    fn wake_sync(&mut self, thread: ThreadId, waker: CpuId, now: Nanos) -> CpuId;
     /// Puts a thread to sleep.
     fn block(&mut self, thread: ThreadId, now: Nanos);
     /// Handles `exec` of a running thread, at which a scheduler may move it.
@@ -47,6 +49,12 @@ pub trait Scheduler: Send {
     fn cpu_of(&self, thread: ThreadId) -> CpuId;
     /// True if a thread runs or waits for a CPU.
     fn is_runnable(&self, thread: ThreadId) -> bool;
+    /// Running time of a thread so far.
+    fn run_time(&self, thread: ThreadId) -> Nanos;
+    /// Run-queue latency of a thread so far.
+    fn run_delay(&self, thread: ThreadId) -> Nanos;
+    /// Number of migrations of a thread.
+    fn migrations(&self, thread: ThreadId) -> u64;
     /// Run-queue latencies of a process's threads; `None` for an unknown process.
     fn waits(&self, process: u32) -> Option<Histogram>;
     /// Utilisation of a CPU for a frequency governor, at most the CPU's capacity.
@@ -72,6 +80,10 @@ impl Scheduler for Linux {
 
     fn wake(&mut self, thread: ThreadId, waker: Option<CpuId>, now: Nanos) -> CpuId {
         Self::wake(self, thread, waker, now)
+    }
+
+    fn wake_sync(&mut self, thread: ThreadId, waker: CpuId, now: Nanos) -> CpuId {
+        Self::wake_sync(self, thread, waker, now)
     }
 
     fn block(&mut self, thread: ThreadId, now: Nanos) {
@@ -120,6 +132,18 @@ impl Scheduler for Linux {
 
     fn is_runnable(&self, thread: ThreadId) -> bool {
         Self::is_runnable(self, thread)
+    }
+
+    fn run_time(&self, thread: ThreadId) -> Nanos {
+        Self::run_time(self, thread)
+    }
+
+    fn run_delay(&self, thread: ThreadId) -> Nanos {
+        Self::run_delay(self, thread)
+    }
+
+    fn migrations(&self, thread: ThreadId) -> u64 {
+        Self::migrations(self, thread)
     }
 
     fn waits(&self, process: u32) -> Option<Histogram> {

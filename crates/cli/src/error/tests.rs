@@ -145,6 +145,10 @@ fn wrong_use_has_its_own_kind() {
             at: Nanos::ZERO,
             budget: Duration::ZERO,
         },
+        countersteer_scx::ScxError::BadParameter {
+            path: path(),
+            why: s(),
+        },
         ProfileError::EmptyCommand,
         CounterError::Spec(spec()),
         CounterError::Metric(spec()),
@@ -248,6 +252,14 @@ fn what_a_file_says_has_its_own_kind() {
             known: s(),
         },
         SimError::Model(no_trace()),
+        SimError::Scheduler {
+            at: Nanos::ZERO,
+            why: s(),
+        },
+        countersteer_scx::ScxError::Lacking {
+            path: path(),
+            names: s(),
+        },
         ProfileError::NotAProgram { path: s() },
         ProfileError::Nothing { program: s() },
         ProfileError::Interrupted {

@@ -4,7 +4,7 @@
 char _license[] SEC("license") = "GPL";
 
 const volatile bool fifo;
-const volatile u64 slice_ns = SCX_SLICE_DFL;
+const volatile u64 slice_ns = 20000000;
 
 #define QUEUE 7
 

@@ -14,7 +14,7 @@ use crate::sets::{Emulated, Figures, emulated as added, figures, printed, sets};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     pub smt: u32,
-    /// `on` or `off`.
+    /// `on` or `off`; the name of a scheduler if that schedules all tasks.
     pub llc_balancing: String,
     pub set: String,
 }
@@ -41,7 +41,7 @@ fn file(name: &str) -> PathBuf {
 }
 
 /// Rows of `kernel.tsv`.
-pub fn rows() -> Vec<Row> {
+fn rows() -> Vec<Row> {
     let text = fs::read_to_string(file("kernel.tsv")).unwrap();
     let row = |line: &str| {
         let f: Vec<&str> = line.split('\t').collect();
@@ -73,7 +73,7 @@ pub fn rows() -> Vec<Row> {
 }
 
 /// Mean overhead of the emulated machine per job, by role, over all runs.
-pub fn emulated(rows: &[&Row]) -> BTreeMap<String, Emulated> {
+fn emulated(rows: &[&Row]) -> BTreeMap<String, Emulated> {
     let mut means: BTreeMap<String, (Emulated, f64)> = BTreeMap::new();
     for row in rows {
         let (sum, n) = means.entry(row.role.clone()).or_default();
@@ -88,8 +88,8 @@ pub fn emulated(rows: &[&Row]) -> BTreeMap<String, Emulated> {
     means.into_iter().map(|(role, m)| (role, mean(m))).collect()
 }
 
-/// Creates `kernel.tsv` again.
-pub fn renew() {
+/// Creates `kernel.tsv` again, from the output under each configuration.
+pub fn renew(configurations: &[(u32, &str)]) {
     let folder = std::env::var_os("COUNTERSTEER_KERNEL_RUNS").unwrap();
     let sets = sets();
     let mut text = String::from(
@@ -98,7 +98,7 @@ pub fn renew() {
     let mut table = String::from(
         "# smt\tllc_balancing\tset\trole\trun\tshare\tgathered\tmigrations\tpicked\twait_ms\tcalls_us\tlate_us\n",
     );
-    for (smt, llc_balancing) in [(1, "on"), (1, "off"), (2, "on"), (2, "off")] {
+    for (smt, llc_balancing) in configurations {
         let printed_by =
             fs::read_to_string(Path::new(&folder).join(format!("{smt}-{llc_balancing}.tsv")))
                 .unwrap();
@@ -129,8 +129,77 @@ pub fn renew() {
     fs::write(file("kernel.tsv"), text + &table).unwrap();
 }
 
+/// A measure: its name, its value, and its tolerance for a kernel's value.
+pub type Measure = (&'static str, fn(&Figures) -> f64, fn(f64) -> f64);
+
+/// Number of waits of a task from which its latencies count.
+const WAITS: f64 = 20.0;
+
+/// Distances beyond the tolerance from the kernel's runs of the chosen sets. `model` gives a model's measures by role, means over
+/// seeds.
+pub fn distances(
+    measures: &[Measure],
+    chosen: impl Fn(&Key) -> bool,
+    model: impl Fn(&Key, &BTreeMap<String, Emulated>) -> BTreeMap<String, Figures>,
+) -> BTreeMap<(Key, String, &'static str), f64> {
+    let rows = rows();
+    let mut by_set: BTreeMap<Key, Vec<&Row>> = BTreeMap::new();
+    for row in &rows {
+        by_set.entry(row.key.clone()).or_default().push(row);
+    }
+    let mut far = BTreeMap::new();
+    for (key, rows) in by_set.into_iter().filter(|(key, _)| chosen(key)) {
+        for (role, model) in model(&key, &emulated(&rows)) {
+            let runs: Vec<&Figures> = rows
+                .iter()
+                .filter(|r| r.role == role)
+                .map(|r| &r.figures)
+                .collect();
+            let waits = runs
+                .iter()
+                .map(|f| f.picked)
+                .fold(f64::MAX, f64::min)
+                .min(model.picked);
+            for (name, of, tolerance) in measures {
+                let least = runs.iter().map(|f| of(f)).fold(f64::MAX, f64::min);
+                let most = runs.iter().map(|f| of(f)).fold(f64::MIN, f64::max);
+                let value = of(&model);
+                let (distance, nearest) = if value < least {
+                    (least - value, least)
+                } else {
+                    (value - most, most)
+                };
+                let counts = *name != "wait_ms" || waits >= WAITS;
+                if counts && distance > tolerance(nearest) {
+                    far.insert((key.clone(), role.clone(), *name), distance);
+                }
+            }
+        }
+    }
+    far
+}
+
+/// Differences between distances and the list of known deviations; `slack` is a factor on a listed distance.
+pub fn unlisted(shown: &BTreeMap<String, f64>, slack: f64) -> Vec<String> {
+    let listed = listed();
+    let mut wrong = Vec::new();
+    for (what, distance) in shown {
+        match listed.get(what) {
+            None => wrong.push(format!("{what}: off by {distance:.4}, and not listed")),
+            Some(was) if *distance > was * slack => {
+                wrong.push(format!("{what}: off by {distance:.4}, {was:.4} is listed"))
+            }
+            Some(_) => {}
+        }
+    }
+    for what in listed.keys().filter(|what| !shown.contains_key(*what)) {
+        wrong.push(format!("{what}: listed, and within the tolerance now"));
+    }
+    wrong
+}
+
 /// Known deviations, by measure.
-pub fn listed() -> BTreeMap<String, f64> {
+fn listed() -> BTreeMap<String, f64> {
     let text = fs::read_to_string(file("deviations.tsv")).unwrap();
     let row = |line: &str| {
         let (what, distance) = line.rsplit_once('\t').unwrap();

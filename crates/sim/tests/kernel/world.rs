@@ -7,9 +7,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use countersteer_model::cpuset::CpuSet;
+use countersteer_model::machine::Machine;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
-use countersteer_sim::linux::{Linux, LinuxConfig};
+use countersteer_sim::linux::Switch;
+use countersteer_sim::scheduler::Scheduler;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -74,7 +76,8 @@ struct Totals {
 }
 
 struct World<'a> {
-    linux: Linux,
+    scheduler: Box<dyn Scheduler>,
+    switches: Vec<Switch>,
     tasks: &'a [Task],
     threads: Vec<Thread>,
     /// Tasks that each process still has to create, and processes that the program still has to create.
@@ -87,12 +90,31 @@ struct World<'a> {
     chance: Pcg64,
 }
 
+/// Eight CPUs with two last-level caches, as the virtual machine has.
+pub fn machine(smt: u32) -> Topology {
+    let mut text = format!(
+        "schema = \"countersteer.machine/1\"\nname = \"two-caches\"\ntitle = \"two caches\"\nsource = \"made up\"\nlinux = \"symmetric\"\n
+        [[core_type]]\nname = \"core\"\ndispatch_width = 4\nwindow = 128\nsmt = {smt}\nfreq_ghz = 3.0\ncapacity = 1024
+        branch_penalty_cycles = 15\nl1d = {{ size_kib = 32, ways = 8, latency_cycles = 4 }}
+        l2 = {{ size_kib = 512, ways = 8, latency_cycles = 14 }}
+        power = {{ idle_w = 0.1, active_w = 1.0, instruction_nj = 0.3 }}\n
+        [[cores]]\ntype = \"core\"\ncpus = \"0-7\"\n
+        [[memory]]\ncpus = \"0-7\"\nlatency_ns = 80\nbandwidth_gb_s = 40\n"
+    );
+    for cpus in ["0-3", "4-7"] {
+        text += &format!(
+            "[[cache]]\nlevel = 3\ncpus = \"{cpus}\"\nsize_kib = 16384\nways = 16\nlatency_ns = 12\n"
+        );
+    }
+    Topology::new(&Machine::parse("two-caches.toml", &text).unwrap())
+}
+
 /// Runs the tasks of a set for as long as under the kernel.
 ///
-/// `emulated` is the overhead of the emulated machine per job, by role.
+/// `emulated` is the overhead of the emulated machine per job, by role; `seed` draws it.
 pub fn run(
     topology: &Topology,
-    config: LinuxConfig,
+    (scheduler, seed): (Box<dyn Scheduler>, u64),
     tasks: &[Task],
     emulated: &BTreeMap<String, Emulated>,
 ) -> Vec<Outcome> {
@@ -107,10 +129,10 @@ pub fn run(
         rows.filter(|t| tasks[*t].process == process).collect()
     };
     let cpus = topology.cpus.len();
-    let seed = config.seed;
     let total = tasks.len() + processes.len() + 1;
     let mut world = World {
-        linux: Linux::new(topology, config),
+        scheduler,
+        switches: Vec::new(),
         tasks,
         threads: (0..total).map(|_| Thread::new(cpus)).collect(),
         unborn: processes.iter().map(|p| of(p)).collect(),
@@ -154,7 +176,7 @@ impl World<'_> {
         let nice = self.tasks.get(row).map_or(0, |t| t.nice);
         let process = Some(process as u32);
         let all = CpuSet::default();
-        self.linux
+        self.scheduler
             .fork_in(process, id(row), nice, &all, Some(parent), Nanos(self.now));
         self.note_switches();
     }
@@ -165,7 +187,8 @@ impl World<'_> {
     }
 
     fn note_switches(&mut self) {
-        for switch in self.linux.take_switches() {
+        self.scheduler.take_switches(&mut self.switches);
+        for switch in self.switches.drain(..) {
             if let Some(next) = switch.next {
                 self.picked[next.index()] += 1;
             }
@@ -174,10 +197,10 @@ impl World<'_> {
 
     fn totals(&self, row: usize) -> Totals {
         Totals {
-            ran: self.linux.run_time(id(row)).0,
-            waited: self.linux.run_delay(id(row)).0,
+            ran: self.scheduler.run_time(id(row)).0,
+            waited: self.scheduler.run_delay(id(row)).0,
             picked: self.picked[row],
-            migrations: self.linux.migrations(id(row)),
+            migrations: self.scheduler.migrations(id(row)),
         }
     }
 
@@ -186,7 +209,7 @@ impl World<'_> {
         let cpus = self.threads[0].on_cpu.len();
         loop {
             let running: Vec<(usize, usize)> = (0..cpus)
-                .filter_map(|c| Some((c, self.linux.running(CpuId(c as u32))?.index())))
+                .filter_map(|c| Some((c, self.scheduler.running(CpuId(c as u32))?.index())))
                 .collect();
             let ends = running.iter().map(|(_, t)| self.threads[*t].left);
             let over = ends.min().map_or(u64::MAX, |left| self.now + left);
@@ -195,7 +218,7 @@ impl World<'_> {
             if next == u64::MAX {
                 return;
             }
-            let next = next.min(self.linux.next_event().0);
+            let next = next.min(self.scheduler.next_event().0);
             for (cpu, row) in &running {
                 self.threads[*row].left -= next - self.now;
                 if matches!(self.threads[*row].step, Step::Work) {
@@ -203,10 +226,10 @@ impl World<'_> {
                 }
             }
             self.now = next;
-            self.linux.advance(Nanos(next));
+            self.scheduler.advance(Nanos(next));
             self.note_switches();
             for (cpu, row) in running {
-                let still = self.linux.running(CpuId(cpu as u32)) == Some(id(row));
+                let still = self.scheduler.running(CpuId(cpu as u32)) == Some(id(row));
                 if still && self.threads[row].left == 0 {
                     self.finish_step(row, CpuId(cpu as u32));
                     self.note_switches();
@@ -214,7 +237,7 @@ impl World<'_> {
             }
             for row in 0..self.threads.len() {
                 if self.threads[row].wakes.take_if(|at| *at <= next).is_some() {
-                    self.linux.wake(id(row), None, Nanos(next));
+                    self.scheduler.wake(id(row), None, Nanos(next));
                     self.note_switches();
                 }
             }
@@ -223,7 +246,7 @@ impl World<'_> {
 
     fn sleep(&mut self, row: usize, until: Option<u64>) {
         self.threads[row].wakes = until;
-        self.linux.block(id(row), Nanos(self.now));
+        self.scheduler.block(id(row), Nanos(self.now));
     }
 
     fn finish_step(&mut self, row: usize, cpu: CpuId) {
@@ -248,7 +271,7 @@ impl World<'_> {
             Step::Prepare => {
                 self.ready += 1;
                 if let Some(mask) = &self.tasks[row].mask {
-                    self.linux.set_affinity(id(row), mask, Nanos(self.now));
+                    self.scheduler.set_affinity(id(row), mask, Nanos(self.now));
                 }
                 let last = self.ready == self.tasks.len();
                 self.threads[row].step = if last { Step::Start } else { Step::Wait };
@@ -257,7 +280,7 @@ impl World<'_> {
             }
             Step::Start => {
                 for other in (0..self.tasks.len()).filter(|o| *o != row) {
-                    self.linux.wake(id(other), Some(cpu), Nanos(self.now));
+                    self.scheduler.wake(id(other), Some(cpu), Nanos(self.now));
                     self.begin(other);
                 }
                 self.begin(row);
@@ -322,7 +345,7 @@ impl World<'_> {
             && self.now > self.threads[row].begin + after_ms * MS
         {
             self.threads[row].moved = true;
-            self.linux.set_affinity(id(row), mask, Nanos(self.now));
+            self.scheduler.set_affinity(id(row), mask, Nanos(self.now));
         }
         self.start_others(row, cpu);
         let asleep = task.sleep_us > 0;
@@ -346,8 +369,8 @@ impl World<'_> {
                 continue;
             }
             match self.tasks[other].how {
-                How::Pipe => self.linux.wake_sync(id(other), cpu, Nanos(self.now)),
-                How::Futex => self.linux.wake(id(other), Some(cpu), Nanos(self.now)),
+                How::Pipe => self.scheduler.wake_sync(id(other), cpu, Nanos(self.now)),
+                How::Futex => self.scheduler.wake(id(other), Some(cpu), Nanos(self.now)),
             };
         }
     }
@@ -356,7 +379,7 @@ impl World<'_> {
         self.threads[row].last = self.totals(row);
         self.threads[row].step = Step::Done;
         // The tasks that it would have started end as well.
-        let cpu = self.linux.cpu_of(id(row));
+        let cpu = self.scheduler.cpu_of(id(row));
         self.sleep(row, None);
         self.start_others(row, cpu);
     }
