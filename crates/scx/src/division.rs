@@ -21,9 +21,9 @@ mod x86 {
 
     /// Most schedulers that are loaded at a time and whose divisions are defined.
     const MOST: usize = 1024;
-    const FREE: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
     /// Start and end address of the code of each loaded scheduler; zero in free places.
-    static CODE: [(AtomicUsize, AtomicUsize); MOST] = [const { FREE }; MOST];
+    static CODE: [(AtomicUsize, AtomicUsize); MOST] =
+        [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; MOST];
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     static INSTALLED: Once = Once::new();
     /// Longest instruction in bytes.

@@ -119,7 +119,7 @@ impl Ext {
         let timeout = u64::from(ops.timeout_ms) * 1_000_000;
         let timeout_ns = if timeout > 0 { timeout } else { TIMEOUT_NS };
         let init = new_task(task_layout);
-        // SAFETY: a new task, to which nobody else has a pointer.
+        // SAFETY: a new task, to which there is no other pointer.
         unsafe {
             (*init).pid = 1;
             (*init).tgid = 1;
@@ -406,7 +406,7 @@ fn new_task(layout: Layout) -> *mut Task {
 
 fn idle_task(layout: Layout, cpu: usize) -> *mut Task {
     let task = new_task(layout);
-    // SAFETY: a new task, to which nobody else has a pointer.
+    // SAFETY: a new task, to which there is no other pointer.
     unsafe {
         (*task).flags = flags::PF_IDLE;
         (*task).thread_cpu = cpu as u32;

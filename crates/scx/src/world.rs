@@ -38,7 +38,7 @@ impl World {
             settling: Cell::new(false),
             _object: object,
         });
-        // SAFETY: the object's table has the layout of `Host`, which was checked when it was loaded, and nobody else uses it.
+        // SAFETY: the object's table has the layout of `Host`, which was checked when it was loaded, and no other code uses it.
         unsafe {
             ptr::write(
                 world._object.host.cast::<Host>(),

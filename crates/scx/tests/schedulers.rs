@@ -1,5 +1,7 @@
 //! Schedulers of sched_ext in the simulator: shares, interfaces and faults.
 
+#![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

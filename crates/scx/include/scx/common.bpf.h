@@ -160,7 +160,7 @@ enum { BPF_ANY, BPF_NOEXIST, BPF_EXIST, BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 
 #define bpf_task_storage_delete(m, owner) sim.storage_delete(sim.world, (void *)(m), (owner))
 #define bpf_cgrp_storage_get bpf_task_storage_get
 #define bpf_cgrp_storage_delete bpf_task_storage_delete
-/* Nobody reads ring buffers in a simulation: they are always full. */
+/* A simulation has no reader of ring buffers: they are always full. */
 #define bpf_ringbuf_reserve(m, size, flags) ((void *)NULL)
 #define bpf_ringbuf_submit(data, flags) ((void)(data))
 #define bpf_ringbuf_discard(data, flags) ((void)(data))
