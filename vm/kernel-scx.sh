@@ -17,6 +17,7 @@ vm/run.sh --turns --cpus 8,sockets=2,cores=4,threads=1 --seconds 3000 \
     "$into"/{sets,load,vtime.bpf.o} crates/sim/tests/kernel/sets.tsv -- "
         ./load vtime.bpf.o >loaded 2>&1 &
         sleep 2
+        grep -q loaded loaded || { cat loaded; exit 1; }
         echo \"# kernel \$(uname -r), scheduler \$(cat /sys/kernel/sched_ext/root/ops)\"
         for run in 1 2 3; do ./sets sets.tsv 1.5; done
         [ \$(cat /sys/kernel/sched_ext/state) = enabled ] || { cat loaded; exit 1; }" >"$into/printed"

@@ -50,8 +50,9 @@ s32 scx_bpf_create_dsq(u64, s32) __ksym;
 s32 scx_bpf_select_cpu_dfl(struct task_struct *, s32, u64, bool *) __ksym;
 void scx_bpf_dsq_insert(struct task_struct *, u64, u64, u64) __ksym;
 void scx_bpf_dsq_insert_vtime(struct task_struct *, u64, u64, u64, u64) __ksym;
-bool scx_bpf_dsq_move_to_local___v2(u64, u64) __ksym;
-#define scx_bpf_dsq_move_to_local scx_bpf_dsq_move_to_local___v2
+bool scx_bpf_dsq_move_to_local(u64) __ksym;
+/* The first version of the function, which kernels keep, has no flags. */
+#define scx_bpf_dsq_move_to_local(id, flags) scx_bpf_dsq_move_to_local(id)
 
 #define BPF_STRUCT_OPS(name, args...) SEC("struct_ops/" #name) BPF_PROG(name, ##args)
 #define BPF_STRUCT_OPS_SLEEPABLE(name, args...) SEC("struct_ops.s/" #name) BPF_PROG(name, ##args)
