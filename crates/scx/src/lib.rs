@@ -19,6 +19,7 @@ mod library;
 mod maps;
 mod object;
 mod scheduler;
+mod start;
 mod state;
 mod world;
 

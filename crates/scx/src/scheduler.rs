@@ -1,184 +1,38 @@
 //! A scheduler as the simulator's engine drives it.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
-use std::ffi::{c_char, c_void};
+use std::ffi::c_char;
 use std::ptr;
-use std::sync::Arc;
 
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::latency::Histogram;
-use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
 use countersteer_sim::linux::{Switch, weight_of_nice};
 use countersteer_sim::scheduler::Scheduler;
 
-use crate::abi::{CgroupInitArgs, CpuMask, InitTaskArgs, MOST_CPUS, Task, flags};
-use crate::error::ScxError;
-use crate::library::Library;
-use crate::object::Object;
-use crate::state::{FIRST_PID, Inside, Place, State, Thread};
+use crate::abi::{CpuMask, InitTaskArgs, Task, flags};
+use crate::state::{FIRST_PID, Inside, Place, Thread};
 use crate::world::World;
 
 /// Time in nanoseconds after which a waiting thread counts as forgotten, if the scheduler does not set it.
-const TIMEOUT_NS: u64 = 30_000_000_000;
+pub const TIMEOUT_NS: u64 = 30_000_000_000;
 
 /// Simulated class of sched_ext with one scheduler, which schedules all threads.
 pub struct Ext {
-    world: Box<World>,
-    task_layout: Layout,
+    pub(crate) world: Box<World>,
+    pub(crate) task_layout: Layout,
     /// Identity of each process's address space, and process ID of its first thread.
-    processes: Vec<(Box<u64>, i32)>,
-    timeout_ns: u64,
-    next_check: u64,
+    pub(crate) processes: Vec<(Box<u64>, i32)>,
+    pub(crate) timeout_ns: u64,
+    pub(crate) next_check: u64,
     /// Task that stands for the parent of all threads.
-    init: *mut Task,
+    pub(crate) init: *mut Task,
 }
 
 // SAFETY: an `Ext` owns its tasks, its scheduler's code and its variables; no two of them share any.
 unsafe impl Send for Ext {}
 
-/// Value that a scheduler's user-space half would set, from the machine.
-struct Preset {
-    names: &'static [&'static str],
-    value: fn(&Topology) -> i128,
-}
-
-fn smt(topology: &Topology) -> bool {
-    topology.cpus.iter().any(|cpu| cpu.thread > 0)
-}
-
-/// Variables that the user-space halves of schedulers set from the machine. Memory nodes are left off, since the maps that
-/// describe them are filled by those halves, too.
-const PRESETS: [Preset; 5] = [
-    Preset {
-        names: &[
-            "nr_cpu_ids",
-            "nr_cpus",
-            "nr_possible_cpus",
-            "nr_online_cpus",
-            "nr_cpus_possible",
-            "__nr_cpu_ids",
-        ],
-        value: |topology| topology.cpus.len() as i128,
-    },
-    Preset {
-        names: &["smt_enabled"],
-        value: |topology| i128::from(smt(topology)),
-    },
-    Preset {
-        names: &["all_cpus_same_capacity"],
-        value: |topology| {
-            let first = topology.cpus.first().map(|cpu| cpu.capacity);
-            i128::from(topology.cpus.iter().all(|cpu| Some(cpu.capacity) == first))
-        },
-    },
-    Preset {
-        names: &["numa_enabled", "gpu_enabled"],
-        value: |_| 0,
-    },
-    Preset {
-        names: &["nr_node_ids"],
-        value: |topology| topology.memory.len() as i128,
-    },
-];
-
 impl Ext {
-    /// Starts a scheduler on a machine without threads. `parameters` are variables of the scheduler with their values.
-    ///
-    /// # Errors
-    /// Fails on unknown variables, and if the scheduler does not start.
-    pub fn start(
-        library: &Library,
-        topology: &Arc<Topology>,
-        parameters: &[(String, String)],
-        seed: u64,
-    ) -> Result<Self, ScxError> {
-        let source = &library.source;
-        let not_started = |why: String| ScxError::NotStarted {
-            path: source.clone(),
-            why,
-        };
-        if topology.cpus.len() > MOST_CPUS {
-            return Err(not_started(format!(
-                "masks of schedulers hold {MOST_CPUS} CPUs"
-            )));
-        }
-        let object = Object::load(library)?;
-        preset(&object, library, topology)?;
-        set(&object, library, parameters)?;
-        let task_layout = Layout::from_size_align(object.task_bytes(), 64);
-        let task_layout = task_layout.map_err(|e| not_started(e.to_string()))?;
-        let sibling = object.entry("enable_sibling_cpu");
-        let idle = (0..topology.cpus.len()).map(|cpu| idle_task(task_layout, cpu));
-        let state = State::new(topology, seed, idle.collect());
-        let world = World::new(object, state);
-        let ops = world.ops();
-        if ops.dispatch_max_batch > 0 {
-            world.state().batch = ops.dispatch_max_batch as usize;
-        }
-        let timeout = u64::from(ops.timeout_ms) * 1_000_000;
-        let timeout_ns = if timeout > 0 { timeout } else { TIMEOUT_NS };
-        let init = new_task(task_layout);
-        // SAFETY: a new task, to which there is no other pointer.
-        unsafe {
-            (*init).pid = 1;
-            (*init).tgid = 1;
-            (*init).group_leader = init;
-            (*init).real_parent = init;
-            (*init).parent = init;
-        }
-        let ext = Self {
-            world,
-            task_layout,
-            processes: Vec::new(),
-            timeout_ns,
-            next_check: timeout_ns / 2,
-            init,
-        };
-        ext.begin(sibling, topology).map_err(not_started)?;
-        Ok(ext)
-    }
-
-    /// Calls the scheduler's functions for its start, as its user-space half and the kernel do.
-    fn begin(
-        &self,
-        sibling: Option<unsafe extern "C" fn(*mut c_void) -> i32>,
-        topology: &Topology,
-    ) -> Result<(), String> {
-        if let Some(f) = sibling.filter(|_| smt(topology)) {
-            for (a, b) in pairs(topology) {
-                let mut domain = [a as i32, b as i32];
-                // SAFETY: the function takes a structure of these two numbers.
-                self.world.call(0, Inside::Other, |_| unsafe {
-                    f(domain.as_mut_ptr().cast())
-                });
-            }
-        }
-        let root = self.world.root;
-        let mut args = CgroupInitArgs {
-            weight: 100,
-            bw_period_us: 100_000,
-            bw_quota_us: u64::MAX,
-            bw_burst_us: 0,
-        };
-        let init = self.world.ops().init;
-        // SAFETY: the scheduler's function, with arguments of its declared types.
-        let started = init.map_or(0, |f| self.world.call(0, Inside::Other, |_| unsafe { f() }));
-        let grouped = self.world.ops().cgroup_init.filter(|_| started == 0);
-        let grouped = grouped.map_or(0, |f| {
-            // SAFETY: the scheduler's function, with arguments of its declared types.
-            self.world
-                .call(0, Inside::Other, |_| unsafe { f(root, &raw mut args) })
-        });
-        let failure = self.world.state().failure.clone();
-        match (failure, started, grouped) {
-            (Some(why), ..) => Err(why),
-            (None, 0, 0) => Ok(()),
-            (None, 0, code) => Err(format!("cgroup_init returned {code}")),
-            (None, code, _) => Err(format!("init returned {code}")),
-        }
-    }
-
     /// Handles all events up to a time, and sets the time.
     fn advance_to(&mut self, now: Nanos) {
         let now = now.0;
@@ -330,89 +184,18 @@ impl Ext {
     }
 }
 
-/// Pairs of different CPUs of one core.
-fn pairs(topology: &Topology) -> impl Iterator<Item = (usize, usize)> + '_ {
-    let cpus = || topology.cpus.iter().enumerate();
-    cpus().flat_map(move |(a, one)| {
-        cpus()
-            .filter(move |(b, other)| a != *b && one.core == other.core)
-            .map(move |(b, _)| (a, b))
-    })
-}
-
-/// Sets what a scheduler's user-space half would set from the machine.
-fn preset(object: &Object, library: &Library, topology: &Topology) -> Result<(), ScxError> {
-    for preset in &PRESETS {
-        for name in preset.names {
-            object.set(&library.source, name, (preset.value)(topology))?;
-        }
-    }
-    let capacity: Vec<u64> = topology
-        .cpus
-        .iter()
-        .map(|cpu| u64::from(cpu.capacity))
-        .collect();
-    let mut preferred: Vec<u64> = (0..capacity.len() as u64).collect();
-    preferred.sort_by_key(|cpu| std::cmp::Reverse(capacity[*cpu as usize]));
-    object.set_all("cpu_capacity", &capacity);
-    object.set_all("preferred_cpus", &preferred);
-    Ok(())
-}
-
-/// Sets the variables that the user names.
-fn set(
-    object: &Object,
-    library: &Library,
-    parameters: &[(String, String)],
-) -> Result<(), ScxError> {
-    let bad = |why: String| ScxError::BadParameter {
-        path: library.source.clone(),
-        why,
-    };
-    for (name, text) in parameters {
-        let value = match text.as_str() {
-            "true" => 1,
-            "false" => 0,
-            digits => digits.parse().map_err(|_| {
-                bad(format!(
-                    "`{name}={text}`: it must be an integer, true or false"
-                ))
-            })?,
-        };
-        if !object.set(&library.source, name, value)? {
-            let known: Vec<&str> = object.integers().collect();
-            return Err(bad(format!(
-                "the scheduler has no variable `{name}`; it has {}",
-                known.join(", ")
-            )));
-        }
-    }
-    Ok(())
-}
-
 /// Weight of a thread in sched_ext, 100 for nice 0, from its load weight (`sched_weight_to_cgroup`).
 fn ext_weight(load: u32) -> u32 {
     ((load * 100 + 512) / 1024).clamp(1, 10_000)
 }
 
-fn new_task(layout: Layout) -> *mut Task {
+pub fn new_task(layout: Layout) -> *mut Task {
     // SAFETY: the layout is that of a task, which is not empty.
     let task = unsafe { alloc_zeroed(layout) };
     if task.is_null() {
         handle_alloc_error(layout);
     }
     task.cast()
-}
-
-fn idle_task(layout: Layout, cpu: usize) -> *mut Task {
-    let task = new_task(layout);
-    // SAFETY: a new task, to which there is no other pointer.
-    unsafe {
-        (*task).flags = flags::PF_IDLE;
-        (*task).thread_cpu = cpu as u32;
-        (*task).on_cpu = 1;
-    }
-    task
 }
 
 impl Drop for Ext {
