@@ -242,7 +242,7 @@ impl State {
         // SAFETY: the borrow ends here.
         let task = unsafe { self.task(t) };
         let delta = now.saturating_sub(task.se.exec_start);
-        task.se.exec_start = now;
+        task.se.exec_start = now.max(task.se.exec_start);
         task.se.sum_exec_runtime += delta;
         if task.scx.slice != flags::SLICE_INFINITE {
             task.scx.slice -= delta.min(task.scx.slice);

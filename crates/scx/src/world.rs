@@ -14,6 +14,9 @@ use crate::state::{Dispatch, Inside, Place, State};
 
 /// Highest number of calls of `dispatch` in a row (`SCX_DSP_MAX_LOOPS`).
 const DISPATCH_LOOPS: u32 = 32;
+/// Time in nanoseconds from the interrupt that ends a thread's slice to the clock reading from which the next thread is charged.
+/// It is short, but a slice of five ticks that begins at a tick is not over at the fifth tick because of it.
+const SWITCH_NS: u64 = 1_000;
 /// Number of context switches at one point of time after which the scheduler counts as stuck.
 const MOST_SWITCHES: u32 = 100_000;
 
@@ -418,7 +421,7 @@ impl World {
             }
             // SAFETY: the borrow ends here.
             let task = unsafe { state.task(t) };
-            task.se.exec_start = now;
+            task.se.exec_start = now + SWITCH_NS;
             task.on_cpu = 1;
             if task.scx.slice == 0 {
                 task.scx.slice = flags::SLICE_DEFAULT;
