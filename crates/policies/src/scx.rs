@@ -9,7 +9,9 @@
 //! the values of the sources.
 //!
 //! Assumes: a C compiler, and a scheduler that needs no threads of other classes, no control groups and no user-space decisions.
-//! On a real machine, the scheduler itself is loaded instead. [scheduler-authors.md](scheduler-authors.md) has examples.
+//! [scheduler-authors.md](scheduler-authors.md) has examples.
+//!
+//! Loses: wherever the scheduler does. On a real machine, the scheduler itself is loaded instead.
 
 use countersteer_model::placement::Placement;
 use countersteer_model::policy::{ParamDef, Policy, PolicyDef, PolicyRng, View};

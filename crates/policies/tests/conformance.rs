@@ -209,6 +209,7 @@ macro_rules! conformance {
 
 conformance! {
     linux_conforms = "linux",
+    scx_conforms = "scx",
     static_conforms = "static",
     best_static_conforms = "best-static",
     default_conforms = "default",

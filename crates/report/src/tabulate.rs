@@ -146,6 +146,7 @@ fn core_table(topology: &Topology, id: CoreTypeId, sums: &Sums) -> Option<CoreTa
         core_type: topology.core_types[id.index()].name.clone(),
         freq_ghz: sums.cycles / sums.running_ns,
         branch_mpki: Sums::per_kilo(sums.branches),
+        branches: None,
         power_w: (sums.energy_nj.1 > 0.0).then(|| sums.energy_nj.0 / sums.energy_nj.1),
         points: vec![TablePoint {
             cache_kib,

@@ -344,7 +344,7 @@ fn footprint_composition_tells_what_sharers_of_a_cache_hold_and_miss() {
             let parts = [p.llc_lines / 16.0, bytes / seen.1[row] / 1024.0].map(|part| part / kib);
             let misses = [p.llc_mpki, misses / instructions * 1000.0];
             assert!((parts[0] - parts[1]).abs() < 0.03, "{parts:?} of {kib} KiB");
-            assert!((misses[0] - misses[1]).abs() < 5.0, "{misses:?} of 250");
+            assert!((misses[0] - misses[1]).abs() < 5.5, "{misses:?} of 250");
         }
     }
 }

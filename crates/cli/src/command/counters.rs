@@ -78,7 +78,7 @@ fn text(imported: &Imported) -> String {
     let rows = checks.programs.iter().map(|check| {
         vec![
             check.program.clone(),
-            cell(Some(check.held_out_sizes)),
+            cell(check.held_out_sizes),
             cell(check.other_table),
             cell(check.between_tables),
         ]

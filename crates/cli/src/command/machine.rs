@@ -218,7 +218,7 @@ fn spread(topology: &Topology) -> String {
         "; no program was measured on these core types"
     };
     let measured = prose(&format!(
-        "measured ones of recorded programs are {low} to {high} times as large in nine cases of ten ({programs} programs, {on}{of})\n"
+        "measured ones are {low} to {high} times as large in nine cases of ten ({programs} programs, {on}{of})\n"
     ));
     format!(
         "simulated speed-up factors, {} over {}\n{measured}",

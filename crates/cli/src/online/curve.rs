@@ -130,6 +130,7 @@ fn table(
         core_type,
         freq_ghz: cycles / time.max(1.0),
         branch_mpki: None,
+        branches: None,
         power_w: None,
         points,
     };

@@ -5,15 +5,16 @@ use serde::Serialize;
 use super::figures::{Start, by_size, median};
 use super::fit::{Bench, Measured};
 use super::tables::Program;
-use super::{PBBCACHE, Read, SKYLAKE};
+use super::{PBBCACHE, Read, SILICON, SKYLAKE};
 use countersteer_model::profile::published::{ASSUMED, Figure};
 
 /// Prediction errors of one program's cycles, in percent of the measured cycles.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
     pub program: String,
-    /// Mean error at every second cache size, after a fit to the other sizes.
-    pub held_out_sizes: f64,
+    /// Mean error at every second cache size, after a fit to the other sizes. `None` if only one size was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_out_sizes: Option<f64>,
     /// Mean error over the sizes of the other table, which used another build on another processor of this type.
     /// `None` if the program is not in it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,13 +49,13 @@ pub(super) fn check(
     let mut overlaps = Vec::new();
     for (_, start) in made.iter_mut() {
         let measured = start.measured.clone();
-        fitted(bench, start, &measured)?;
-        if start.miss_cycles.is_some() {
+        let found = fitted(bench, start, &measured)?;
+        if start.miss.is_some() && found {
             overlaps.push(start.published.figures.overlap.value);
         }
     }
     let (typical, spread) = median(overlaps);
-    for (_, start) in made.iter_mut().filter(|(_, s)| s.miss_cycles.is_none()) {
+    for (_, start) in made.iter_mut().filter(|(_, s)| s.miss.is_none()) {
         start.published.figures.overlap = Figure::new(typical, spread, ASSUMED);
         let measured = start.measured.clone();
         fitted(bench, start, &measured)?;
@@ -67,7 +68,7 @@ pub(super) fn check(
         values.iter().sum::<f64>() / values.len().max(1) as f64
     };
     let all = Checks {
-        held_out_sizes: mean(|c| Some(c.held_out_sizes)),
+        held_out_sizes: mean(|c| c.held_out_sizes),
         other_table: mean(|c| c.other_table),
         between_tables: mean(|c| c.between_tables),
         programs: checks,
@@ -76,6 +77,7 @@ pub(super) fn check(
         let error = check.other_table.unwrap_or(all.other_table) / 100.0;
         let from = match start.published.curve.last() {
             Some(point) if point.from == PBBCACHE => PBBCACHE,
+            _ if start.measured.iter().any(|m| m.ghz.is_some()) => SILICON,
             _ => SKYLAKE,
         };
         let figures = &mut start.published.figures;
@@ -84,18 +86,22 @@ pub(super) fn check(
     Ok(all)
 }
 
-/// Fits a profile to some of its measurements.
-fn fitted(bench: &Bench, start: &mut Start, measured: &[Measured]) -> anyhow::Result<()> {
-    let wanted = start.miss_cycles.map(|(cycles, _)| cycles);
-    bench.fit(&mut start.published, measured, wanted)?;
+/// Fits a profile to some of its measurements. Returns false if misses cost less than with the largest overlap that is searched,
+/// which is then assumed.
+fn fitted(bench: &Bench, start: &mut Start, measured: &[Measured]) -> anyhow::Result<bool> {
+    let found = bench.fit(&mut start.published, measured, start.miss)?;
     let figures = &mut start.published.figures;
-    if let Some((cycles, error)) = start.miss_cycles {
+    if let Some(miss) = start.miss.filter(|_| found) {
         let value = figures.overlap.value;
-        let error = value * (error / cycles.max(1e-9)).min(1.0);
+        let error = value * (miss.error / miss.cycles.max(1e-9)).min(1.0);
         let from = start.published.curve.last().map_or("", |p| &p.from);
         figures.overlap = Figure::new(value, error, from);
     }
-    Ok(())
+    if !found {
+        let most = figures.overlap.value;
+        figures.overlap = Figure::new(most, most / 2.0, ASSUMED);
+    }
+    Ok(found)
 }
 
 fn one(bench: &Bench, program: &Program, start: &Start, read: &Read) -> anyhow::Result<Check> {
@@ -108,14 +114,10 @@ fn one(bench: &Bench, program: &Program, start: &Start, read: &Read) -> anyhow::
             .copied()
             .collect()
     };
-    let mut half = Start {
-        published: start.published.clone(),
-        measured: every(0),
-        miss_cycles: start.miss_cycles,
+    let held_out_sizes = match every(1) {
+        none if none.is_empty() => None,
+        others => Some(away(bench, &halved(bench, start, every(0))?, &others)?),
     };
-    let kept = half.measured.clone();
-    fitted(bench, &mut half, &kept)?;
-    let held_out_sizes = away(bench, &half, &every(1))?;
     let by_ways = start.published.curve.iter().any(|p| p.from == PBBCACHE);
     let other = read
         .sizes
@@ -132,11 +134,23 @@ fn one(bench: &Bench, program: &Program, start: &Start, read: &Read) -> anyhow::
     })
 }
 
+/// Fits a profile to a part of its measurements.
+fn halved(bench: &Bench, start: &Start, measured: Vec<Measured>) -> anyhow::Result<Start> {
+    let mut half = Start {
+        published: start.published.clone(),
+        measured,
+        miss: start.miss,
+    };
+    let kept = half.measured.clone();
+    fitted(bench, &mut half, &kept)?;
+    Ok(half)
+}
+
 /// Returns the mean error of the predicted cycles, in percent of the measured cycles.
 fn away(bench: &Bench, start: &Start, measured: &[Measured]) -> anyhow::Result<f64> {
     let mut sum = 0.0;
     for m in measured {
-        let cpi = bench.cpi(&start.published, m.cache_kib)?;
+        let cpi = bench.cpi(&start.published, m)?;
         sum += 100.0 * (cpi / m.cpi - 1.0).abs();
     }
     Ok(sum / measured.len().max(1) as f64)

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use countersteer_model::profile::published::{ASSUMED, CurvePoint, Figure, Figures, SCHEMA};
-use countersteer_model::profile::{Published, Source, Tabulated};
+use countersteer_model::profile::{CoreTable, Published, Source, Tabulated};
 
-use super::fit::{L2_KIB, Measured};
+use super::fit::{CORE_TYPE, L2_KIB, Measured, MissCost};
 use super::tables::{Events, Program, SizePoint, Sizes, Ways};
 use super::{NEHALEM, PBBCACHE, Read, SILICON, SKYLAKE, TABLES};
 use crate::library;
@@ -109,8 +109,8 @@ fn foreseen_by_sizes(sizes: &Sizes) -> Option<f64> {
 pub struct Start {
     pub published: Published,
     pub measured: Vec<Measured>,
-    /// Cycles per last-level cache miss, and their error; `None` if unknown.
-    pub miss_cycles: Option<(f64, f64)>,
+    /// Cost of a last-level cache miss; `None` if unknown.
+    pub miss: Option<MissCost>,
 }
 
 pub fn start(program: &Program, read: &Read, typical: &Typical) -> Option<Start> {
@@ -118,11 +118,13 @@ pub fn start(program: &Program, read: &Read, typical: &Typical) -> Option<Start>
     let events = runs.last();
     let sizes = read.sizes.rows.get(program);
     let ways = read.ways.rows.get(program);
+    let silicon = Silicon::of(program);
     let giga = events.map(|e| e.instructions / 1e9);
-    let giga = giga.or(sizes.map(|s| s.giga_instructions))?;
+    let of_silicon = silicon.as_ref().map(|s| s.giga_instructions);
+    let giga = of_silicon.or(giga).or(sizes.map(|s| s.giga_instructions))?;
     let (loads, stores) = accesses(events, sizes, typical)?;
     let fp = if is_fp(program) { FP_SHARE } else { (0.0, 0.0) };
-    let (branches, mispredicted) = branches(program, runs, typical);
+    let (branches, mispredicted) = branches(program, runs, typical, silicon.as_ref());
     let assumed = |value: f64| Figure::new(value, 0.0, ASSUMED);
     let figures = Figures {
         loads,
@@ -134,27 +136,50 @@ pub fn start(program: &Program, read: &Read, typical: &Typical) -> Option<Start>
         overlap: assumed(2.0),
         streams: streams(events, sizes, typical),
     };
+    // Another build of a program misses as often in a run, and so more often per instruction if it has fewer instructions.
+    let per_instruction = match (events, sizes) {
+        (None, Some(sizes)) => sizes.giga_instructions / giga,
+        _ => 1.0,
+    };
     let published = Published {
         schema: SCHEMA.to_owned(),
         name: program.to_string(),
         source: source(events.is_some(), sizes.is_some(), ways.is_some()),
         giga_instructions: (giga * 10.0).round() / 10.0,
+        curve: scaled(
+            curve(runs, sizes, ways, typical)?,
+            per_instruction,
+            &figures,
+        ),
         figures,
-        curve: curve(runs, sizes, ways, typical)?,
         left_out: Vec::new(),
     };
-    let (measured, miss_cycles) = match ways {
-        Some(ways) => (by_ways(ways), stalled(ways)),
-        None => {
-            let sizes = sizes?;
-            (by_size(sizes), slope(sizes))
-        }
+    let (measured, miss) = match (ways, sizes) {
+        (Some(ways), _) => (by_ways(ways), stalled(ways)),
+        (None, Some(sizes)) => (by_size(sizes), slope(sizes)),
+        (None, None) => return None,
     };
     Some(Start {
         published,
-        measured,
-        miss_cycles,
+        measured: silicon.map_or(measured, |s| vec![s.measured]),
+        miss,
     })
+}
+
+/// Returns the curve with misses per instruction multiplied by `factor`, but no more misses than accesses.
+fn scaled(mut curve: Vec<CurvePoint>, factor: f64, figures: &Figures) -> Vec<CurvePoint> {
+    let accesses = 1000.0 * (figures.loads.value + figures.stores.value);
+    for point in &mut curve {
+        if (factor - 1.0).abs() > 1e-9 {
+            let Figure { value, error, .. } = Figure::new(
+                (point.mpki * factor).min(accesses),
+                point.error * factor,
+                "",
+            );
+            (point.mpki, point.error) = (value, error);
+        }
+    }
+    curve
 }
 
 fn source(events: bool, sizes: bool, ways: bool) -> Source {
@@ -193,7 +218,15 @@ fn accesses(
 }
 
 /// Returns the branches per instruction, and the mispredicted branches per kilo-instruction.
-fn branches(program: &Program, runs: &[Events], typical: &Typical) -> (Figure, Figure) {
+fn branches(
+    program: &Program,
+    runs: &[Events],
+    typical: &Typical,
+    silicon: Option<&Silicon>,
+) -> (Figure, Figure) {
+    if let Some(silicon) = silicon {
+        return (silicon.branches.clone(), silicon.branch_mpki.clone());
+    }
     let counted = runs.last().and_then(|last| {
         let branches = Figure::new(last.of(BRANCHES)?, ONE_RUN * last.of(BRANCHES)?, NEHALEM);
         // The first Nehalems overcount (erratum of BR_MISP_RETIRED), so the value of the newer of the two machines is
@@ -201,28 +234,54 @@ fn branches(program: &Program, runs: &[Events], typical: &Typical) -> (Figure, F
         let mpki = 1000.0 * last.of(MISPREDICTED)?;
         Some((branches, Figure::new(mpki, 0.1 * mpki, NEHALEM)))
     });
-    let silicon = || {
+    let assumed = || {
         let (value, spread) = typical.branches[usize::from(is_fp(program))];
-        let branches = Figure::new(value, spread, ASSUMED);
-        let (mpki, error, from) =
-            silicon(program).map_or((5.0, 5.0, ASSUMED), |(mpki, error)| (mpki, error, SILICON));
-        (branches, Figure::new(mpki, error, from))
+        (
+            Figure::new(value, spread, ASSUMED),
+            Figure::new(5.0, 5.0, ASSUMED),
+        )
     };
-    counted.unwrap_or_else(silicon)
+    counted.unwrap_or_else(assumed)
 }
 
-/// Returns the mispredicted branches per kilo-instruction in the shipped CPU2017 tables: the mean over core types, and
-/// half of the range. `None` if there is no such table.
-fn silicon(program: &Program) -> Option<(f64, f64)> {
-    let name = format!(".{}_r.toml", program.name);
-    let mut paths = library::shipped_profiles("spec2017").into_iter();
-    let path = paths.find(|p| program.year == 2017 && p.ends_with(&name))?;
-    let text = library::shipped_profile(&path)?;
-    let table = Tabulated::parse(&text.path, &text.text).ok()?;
-    let rates: Vec<f64> = table.core.iter().filter_map(|c| c.branch_mpki).collect();
-    let most = rates.iter().copied().reduce(f64::max)?;
-    let least = rates.iter().copied().reduce(f64::min)?;
-    Some((f64::midpoint(most, least), 0.5 * (most - least)))
+/// Figures of a program in the shipped CPU2017 tables.
+struct Silicon {
+    giga_instructions: f64,
+    branches: Figure,
+    branch_mpki: Figure,
+    /// Speed on the core type of the measurements by cache size.
+    measured: Measured,
+}
+
+impl Silicon {
+    /// Returns the figures of a program; `None` if there is no table with all of them. Branch rates are the middle of the
+    /// range over core types, with half of the range as error.
+    fn of(program: &Program) -> Option<Self> {
+        let name = format!(".{}_r.toml", program.name);
+        let mut paths = library::shipped_profiles("spec2017").into_iter();
+        let path = paths.find(|p| program.year == 2017 && p.ends_with(&name))?;
+        let text = library::shipped_profile(&path)?;
+        let table = Tabulated::parse(&text.path, &text.text).ok()?;
+        let figure = |of: fn(&CoreTable) -> Option<f64>| {
+            let rates: Vec<f64> = table.core.iter().filter_map(of).collect();
+            let most = rates.iter().copied().reduce(f64::max)?;
+            let least = rates.iter().copied().reduce(f64::min)?;
+            let (middle, half) = (f64::midpoint(most, least), 0.5 * (most - least));
+            Some(Figure::new(middle, half, SILICON))
+        };
+        let core = table.on(CORE_TYPE)?;
+        let point = core.points.last()?;
+        Some(Self {
+            giga_instructions: table.giga_instructions,
+            branches: figure(|c| c.branches)?,
+            branch_mpki: figure(|c| c.branch_mpki)?,
+            measured: Measured {
+                cache_kib: point.cache_kib,
+                cpi: 1.0 / point.ipc,
+                ghz: Some(core.freq_ghz),
+            },
+        })
+    }
 }
 
 fn streams(events: Option<&Events>, sizes: Option<&Sizes>, typical: &Typical) -> Figure {
@@ -307,6 +366,7 @@ fn by_ways(ways: &BTreeMap<u32, Ways>) -> Vec<Measured> {
     let measured = |(nth, row): (&u32, &Ways)| Measured {
         cache_kib: L2_KIB + f64::from(*nth) * WAY_KIB,
         cpi: row.cpi,
+        ghz: None,
     };
     ways.iter().map(measured).collect()
 }
@@ -315,33 +375,43 @@ pub fn by_size(sizes: &Sizes) -> Vec<Measured> {
     let measured = |point: &SizePoint| Measured {
         cache_kib: L2_KIB + point.size_kib,
         cpi: point.cpi,
+        ghz: None,
     };
     sizes.points.iter().map(measured).collect()
 }
 
-/// Returns the stalled cycles per miss with the fewest ways, and their error: the difference from the slope of cycles
-/// over misses. `None` if there are too few misses.
-fn stalled(ways: &BTreeMap<u32, Ways>) -> Option<(f64, f64)> {
-    let (few, many) = (ways.values().next()?, ways.values().next_back()?);
+/// Returns the stalled cycles per miss with the fewest ways; the error is the difference from the slope of cycles over
+/// misses. `None` if there are too few misses.
+fn stalled(ways: &BTreeMap<u32, Ways>) -> Option<MissCost> {
+    let (fewest, few) = ways.iter().next()?;
+    let many = ways.values().next_back()?;
     if few.misses < FEW_MISSES {
         return None;
     }
-    let stalled = 1000.0 * few.stalled / few.misses;
+    let cycles = 1000.0 * few.stalled / few.misses;
     let fewer = few.misses - many.misses;
     let slope = 1000.0 * (few.cpi - many.cpi) / fewer.max(1e-9);
     let error = if fewer > 0.2 * few.misses {
-        (stalled - slope).abs()
+        (cycles - slope).abs()
     } else {
-        0.3 * stalled
+        0.3 * cycles
     };
-    Some((stalled, error))
+    Some(MissCost {
+        cycles,
+        error,
+        cache_kib: L2_KIB + f64::from(*fewest) * WAY_KIB,
+    })
 }
 
-/// Returns the slope of cycles over misses between the smallest and the largest size, and its error. `None` if the
-/// misses hardly change.
-fn slope(sizes: &Sizes) -> Option<(f64, f64)> {
+/// Returns the slope of cycles over misses between the smallest and the largest size. `None` if the misses hardly
+/// change.
+fn slope(sizes: &Sizes) -> Option<MissCost> {
     let (few, many) = (sizes.points.first()?, sizes.points.last()?);
     let fewer = few.misses - many.misses;
-    let slope = 1000.0 * (few.cpi - many.cpi) / fewer.max(1e-9);
-    (fewer > FEW_MISSES).then_some((slope, 0.3 * slope))
+    let cycles = 1000.0 * (few.cpi - many.cpi) / fewer.max(1e-9);
+    (fewer > FEW_MISSES).then_some(MissCost {
+        cycles,
+        error: 0.3 * cycles,
+        cache_kib: L2_KIB + few.size_kib,
+    })
 }

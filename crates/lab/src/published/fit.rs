@@ -15,12 +15,14 @@ use crate::library;
 
 /// Name of the machine of the measurements by cache size.
 pub const MACHINE: &str = "xeon-gold-6138";
+/// Name of this machine's core type.
+pub const CORE_TYPE: &str = "skylake-sp";
 /// Size of this machine's L2 in KiB. Its L3 does not contain the lines of the L2.
 pub const L2_KIB: f64 = 1024.0;
 
 /// Search range of parallelism, in instructions per cycle: from one instruction in three cycles to more than any core
 /// dispatches.
-const ILP: (f64, f64) = (0.3, 40.0);
+const ILP: (f64, f64) = (0.3, 60.0);
 /// Search range of the number of overlapping misses: from one to more than any L1 supports.
 const OVERLAP: (f64, f64) = (1.0, 40.0);
 /// Number of bisection steps of a search.
@@ -35,6 +37,18 @@ const ROUNDS: u32 = 3;
 pub struct Measured {
     pub cache_kib: f64,
     pub cpi: f64,
+    /// Frequency of the measurement; `None` for that of the machine file.
+    pub ghz: Option<f64>,
+}
+
+/// Cost of a last-level cache miss in a table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MissCost {
+    pub cycles: f64,
+    /// Standard error of the cycles.
+    pub error: f64,
+    /// Size of the last-level cache for which the cost holds, including the L2: the smallest in the table.
+    pub cache_kib: f64,
 }
 
 /// Machine of the measurements, whose last-level cache can be given several sizes.
@@ -52,14 +66,17 @@ impl Bench {
         Ok(Self { machine })
     }
 
-    /// Returns the cycles per instruction of a program alone, with `cache_kib` KiB of L3 and L2 together.
+    /// Returns the cycles per instruction of a program alone, with the frequency and the cache size (L3 and L2 together) of `at`.
     ///
     /// # Errors
     /// Fails if the model cannot run the profile.
-    pub fn cpi(&self, published: &Published, cache_kib: f64) -> anyhow::Result<f64> {
+    pub fn cpi(&self, published: &Published, at: &Measured) -> anyhow::Result<f64> {
         let mut machine = self.machine.clone();
         for cache in &mut machine.cache {
-            cache.size_kib = cache_kib;
+            cache.size_kib = at.cache_kib;
+        }
+        for (core_type, ghz) in machine.core_type.iter_mut().zip(at.ghz) {
+            core_type.freq_ghz = ghz;
         }
         let topology = Arc::new(Topology::new(&machine));
         let mut model = Analytic::new(topology, ProgressConfig::default());
@@ -75,7 +92,7 @@ impl Bench {
         let some: Vec<&Measured> = measured.iter().step_by(every.max(1)).collect();
         let mut sum = 0.0;
         for m in &some {
-            sum += self.cpi(published, m.cache_kib)? / m.cpi;
+            sum += self.cpi(published, m)? / m.cpi;
         }
         Ok(sum / some.len() as f64)
     }
@@ -85,17 +102,23 @@ impl Bench {
     fn miss_cycles(&self, published: &Published, at_kib: f64) -> anyhow::Result<f64> {
         let mut without = published.clone();
         let missing = misses_at(published, at_kib);
+        let at = Measured {
+            cache_kib: at_kib,
+            cpi: 0.0,
+            ghz: None,
+        };
         for point in &mut without.curve {
             if point.cache_kib > L2_KIB {
                 point.mpki = 0.0;
             }
         }
-        let more = self.cpi(published, at_kib)? - self.cpi(&without, at_kib)?;
+        let more = self.cpi(published, &at)? - self.cpi(&without, &at)?;
         Ok(1000.0 * more / missing.max(1e-9))
     }
 
-    /// Fits the overlap so that a miss costs `miss_cycles` cycles, if known, and the parallelism so that the program is as
-    /// fast as measured. The values are stored in `published`.
+    /// Fits the overlap to the cost of a miss in the table, if known, and the parallelism to the measured speed. The values are
+    /// stored in `published`. Returns false if no overlap makes misses as cheap as in the table, because lines of streams come
+    /// too late. The overlap is then the largest one that is searched.
     ///
     /// # Errors
     /// Fails if the model cannot run the profile.
@@ -103,18 +126,12 @@ impl Bench {
         &self,
         published: &mut Published,
         measured: &[Measured],
-        miss_cycles: Option<f64>,
-    ) -> anyhow::Result<()> {
-        let smallest = measured.iter().map(|m| m.cache_kib);
-        let smallest = smallest.fold(f64::INFINITY, f64::min);
+        miss: Option<MissCost>,
+    ) -> anyhow::Result<bool> {
+        let mut found = true;
         for _ in 0..ROUNDS {
-            if let Some(wanted) = miss_cycles {
-                let overlap = search(OVERLAP, |overlap| {
-                    published.figures.overlap.value = overlap;
-                    // With more overlap, a miss costs fewer cycles.
-                    Ok(self.miss_cycles(published, smallest)? > wanted)
-                })?;
-                published.figures.overlap.value = overlap;
+            if let Some(miss) = miss {
+                found = self.fit_overlap(published, miss)?;
             }
             let ilp = search(ILP, |ilp| {
                 published.figures.ilp.value = ilp;
@@ -122,7 +139,23 @@ impl Bench {
             })?;
             published.figures.ilp.value = ilp;
         }
-        Ok(())
+        Ok(found)
+    }
+
+    fn fit_overlap(&self, published: &mut Published, miss: MissCost) -> anyhow::Result<bool> {
+        let mut costs_more = |overlap: f64| {
+            published.figures.overlap.value = overlap;
+            // With more overlap, a miss costs fewer cycles.
+            Ok(self.miss_cycles(published, miss.cache_kib)? > miss.cycles)
+        };
+        let found = !costs_more(OVERLAP.1)?;
+        let overlap = if found {
+            search(OVERLAP, costs_more)?
+        } else {
+            OVERLAP.1
+        };
+        published.figures.overlap.value = overlap;
+        Ok(found)
     }
 }
 

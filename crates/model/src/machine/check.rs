@@ -197,7 +197,7 @@ fn core_types(machine: &Machine) -> Result<(), Problem> {
     Ok(())
 }
 
-fn core_figures(t: &CoreType) -> [Figure; 8] {
+fn core_figures(t: &CoreType) -> [Figure; 9] {
     [
         ("dispatch_width", bounds::DISPATCH_WIDTH, t.dispatch_width),
         ("window", bounds::WINDOW, f64::from(t.window)),
@@ -209,6 +209,7 @@ fn core_figures(t: &CoreType) -> [Figure; 8] {
             bounds::CORE_LATENCY,
             t.branch_penalty_cycles,
         ),
+        ("memory_extra_ns", bounds::CACHE_LATENCY, t.memory_extra_ns),
         ("counters", bounds::COUNTERS, f64::from(t.counters)),
         (
             "fixed_counters",

@@ -1,7 +1,7 @@
 //! Accuracy of simulated speed-up factors, from a comparison with measured ones.
 //!
-//! Source: `bench/silicon.tsv`, simulated against measured factors. `make bench` prints the interval again, and
-//! `docs/benchmarks.md` contains it.
+//! Source: simulated against measured factors of the pairs in `bench/silicon.tsv` (i9-12900K) and of the programs in
+//! `bench/spec2017.tsv`. `make bench` prints the intervals again, and `docs/benchmarks.md` contains them.
 
 use super::CoreType;
 
@@ -20,16 +20,28 @@ pub struct SfSpread {
 type Row = (&'static str, &'static str, SfSpread);
 
 /// Ranges of all measured pairs of core types.
-const SPREADS: [Row; 1] = [(
-    "golden-cove",
-    "gracemont",
-    SfSpread {
-        low: 0.89,
-        high: 1.59,
-        programs: 24,
-        on: "i9-12900K",
-    },
-)];
+const SPREADS: [Row; 2] = [
+    (
+        "golden-cove",
+        "gracemont",
+        SfSpread {
+            low: 0.83,
+            high: 1.25,
+            programs: 47,
+            on: "i9-12900K",
+        },
+    ),
+    (
+        "firestorm",
+        "icestorm",
+        SfSpread {
+            low: 0.78,
+            high: 1.16,
+            programs: 23,
+            on: "Apple M1",
+        },
+    ),
+];
 
 impl SfSpread {
     /// Returns the range for a pair of core types, and true if it was measured on this pair. For an unmeasured pair, the

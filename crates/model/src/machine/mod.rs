@@ -21,7 +21,7 @@ use crate::units::CpuId;
 pub use frequency::{Frequencies, Governor, IdleStates, OperatingPoint, Point, PowerLimit};
 pub use held::SfSpread;
 pub use models::{is_for, models_for, swaps_for};
-pub use pipeline::{CorePipeline, Latencies, MAX_PORT_SETS, Queue, Unit, UnitSet};
+pub use pipeline::{CorePipeline, Latencies, MAX_PORT_SETS, Unit, UnitSet};
 
 /// Schema identifier in every machine file.
 pub const SCHEMA: &str = "countersteer.machine/1";
@@ -95,9 +95,9 @@ pub struct CoreType {
     pub why: Option<String>,
     /// Largest number of instructions dispatched per cycle.
     pub dispatch_width: f64,
-    /// Reorder window in instructions; for an in-order core, the number of instructions that overlap.
+    /// Reorder buffer in instructions; for an in-order core, the number of instructions that overlap.
     pub window: u32,
-    /// Name of the pipeline model: ports, queues, latencies, prefetchers. Without one, only width and window limit the speed.
+    /// Name of the pipeline model: ports, registers, latencies, prefetchers. Without one, only width and window limit the speed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipeline: Option<String>,
     /// True if the core issues in program order and hides no latency.
@@ -113,6 +113,9 @@ pub struct CoreType {
     pub capacity: u32,
     /// Cycles to refill the front end after a branch misprediction, in addition to its resolution.
     pub branch_penalty_cycles: f64,
+    /// Nanoseconds by which memory is farther from these cores than `latency_ns` of their memory domain.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub memory_extra_ns: f64,
     /// Level-one data cache.
     pub l1d: PrivateCache,
     /// Level-two cache private to the core, if the core has one.
@@ -277,6 +280,10 @@ pub struct CorePower {
     /// Additional energy per vector instruction.
     #[serde(default)]
     pub simd_nj: f64,
+}
+
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
 }
 
 fn is_default(governor: &Governor) -> bool {

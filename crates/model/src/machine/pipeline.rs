@@ -90,22 +90,6 @@ impl<'de> Deserialize<'de> for UnitSet {
     }
 }
 
-/// Scheduler queue of a core, in front of its execution units.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Queue {
-    /// Number of operations that can wait in the queue.
-    pub entries: f64,
-    pub holds: UnitSet,
-    /// Number of separate queues into which the entries are divided, each in front of its own units.
-    #[serde(default = "one")]
-    pub parts: u32,
-}
-
-const fn one() -> u32 {
-    1
-}
-
 /// Latencies of operations in cycles. Operations not listed take one cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -134,6 +118,10 @@ impl Latencies {
     }
 }
 
+const fn whole() -> f64 {
+    1.0
+}
+
 /// Limit on the number of port sets that the port bound considers.
 pub const MAX_PORT_SETS: usize = 14;
 
@@ -147,16 +135,16 @@ pub struct CorePipeline {
     pub name: String,
     /// Kinds of work that each execution port accepts.
     pub ports: Vec<UnitSet>,
-    /// Scheduler queues; empty for an in-order core.
-    #[serde(default)]
-    pub queues: Vec<Queue>,
     /// Number of integer registers for instructions in flight; `None` if they never limit the window before the reorder buffer
     /// does.
     #[serde(default)]
     pub registers: Option<f64>,
-    /// Number of entries of the reorder buffer.
+    /// Fraction of the dispatch width that the core reaches in the long run.
+    #[serde(default = "whole")]
+    pub sustained: f64,
+    /// Cycles by which a floating-point operation in a dependence chain waits beyond its latency, on average.
     #[serde(default)]
-    pub retained: Option<f64>,
+    pub fp_wait: f64,
     /// Latency in cycles from a load that hits the L1 to a dependent operation.
     pub load_cycles: f64,
     pub latency: Latencies,
@@ -334,9 +322,6 @@ mod tests {
             for (row, unit) in Unit::ALL.iter().enumerate() {
                 let ports = pipeline.ports.iter().filter(|p| p.contains(row)).count();
                 assert!(ports > 0, "{}: no port for {unit:?}", pipeline.name);
-                let queues = pipeline.queues.iter().filter(|q| q.holds.contains(row));
-                let expected = usize::from(!pipeline.queues.is_empty());
-                assert_eq!(queues.count(), expected, "{}: {unit:?}", pipeline.name);
             }
         }
     }

@@ -52,6 +52,12 @@ impl Operation {
         Self::Simd,
     ];
 
+    /// Returns true for floating-point arithmetic.
+    #[must_use]
+    pub const fn is_fp(self) -> bool {
+        matches!(self, Self::FpAdd | Self::FpMultiply | Self::FpDivide)
+    }
+
     /// Returns the latency of the operation in cycles, in the recorder's model run with slow operations.
     #[must_use]
     pub const fn reference_cycles(self) -> u8 {

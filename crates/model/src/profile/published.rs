@@ -32,10 +32,79 @@ const TAKEN: f64 = 0.55;
 const FUSED: f64 = 0.65;
 /// Cycles to resolve a mispredicted branch: medians of the shipped recorded profiles.
 const RESOLUTION: Resolution = Resolution {
-    unit: 6.0,
+    unit: 3.3,
     loads: 6.0,
-    operations: 0.5,
+    operations: 0.34,
 };
+/// Windows for which values are derived from those of [`WINDOW`], with exponents and factors that are medians of the shipped
+/// recorded profiles; the last exponent continues their trend.
+const SHAPE: [Shape; 8] = [
+    Shape::new(16, 0.43, 1.21),
+    Shape::new(32, 0.43, 1.03),
+    Shape::new(64, 0.39, 0.91),
+    Shape::new(128, 0.36, 0.81),
+    Shape::new(WINDOW, 0.33, 0.77),
+    Shape::new(256, 0.33, 0.76),
+    Shape::new(512, 0.29, 0.68),
+    Shape::new(1024, 0.26, 0.62),
+];
+/// Exponent with which the misses that overlap with a miss grow with the window.
+const OVERLAP_GROWTH: f64 = 0.55;
+
+/// Shape of a program's dependences over the window.
+struct Shape {
+    window: u32,
+    /// Exponent with which parallelism grows from the window before to this one.
+    growth: f64,
+    /// Loads of a dependence chain, relative to the loads of all instructions.
+    loads: f64,
+}
+
+impl Shape {
+    const fn new(window: u32, growth: f64, loads: f64) -> Self {
+        Self {
+            window,
+            growth,
+            loads,
+        }
+    }
+}
+
+/// Returns the parallelism at each of [`SHAPE`]'s windows, given that at [`WINDOW`].
+fn parallelism(at_window: f64) -> Vec<IlpPoint> {
+    let mut relative = 1.0;
+    let mut before = f64::from(SHAPE[0].window);
+    let grown: Vec<(u32, f64)> = SHAPE
+        .iter()
+        .map(|shape| {
+            let window = f64::from(shape.window);
+            relative *= (window / before).powf(shape.growth);
+            before = window;
+            (shape.window, relative)
+        })
+        .collect();
+    let own = grown.iter().find(|(window, _)| *window == WINDOW);
+    let own = own.map_or(1.0, |(_, relative)| *relative);
+    let point = |(window, relative): (u32, f64)| IlpPoint {
+        window,
+        ipc: at_window * relative / own,
+    };
+    grown.into_iter().map(point).collect()
+}
+
+/// Returns the overlap of misses at each of [`SHAPE`]'s windows, given that at [`WINDOW`].
+fn overlaps(at_window: f64, cache_lines: u64) -> Vec<MlpPoint> {
+    let point = |shape: &Shape| {
+        let grown = f64::from(shape.window) / f64::from(WINDOW);
+        MlpPoint {
+            window: shape.window,
+            cache_lines,
+            overlap: 1.0 + (at_window - 1.0).max(0.0) * grown.powf(OVERLAP_GROWTH),
+        }
+    };
+    SHAPE.iter().map(point).collect()
+}
+
 /// Cycles beyond one by which a floating-point operation lengthens a dependency chain.
 const FP_CHAIN: f64 = 2.5;
 
@@ -269,29 +338,26 @@ fn behaviour(f: &Figures, curve: &[CurvePoint]) -> Behaviour {
         fp: f.fp.value,
         simd: 0.0,
     };
-    let ilp = IlpPoint {
-        window: WINDOW,
-        ipc: f.ilp.value,
-    };
+    let ilp = parallelism(f.ilp.value);
     Behaviour {
         mix,
         branch_mpki: f.branch_mpki.value,
         locality: locality(curve, 1000.0 * (mix.loads + mix.stores)),
-        ilp: vec![ilp],
-        mlp: vec![MlpPoint {
-            window: WINDOW,
-            cache_lines: lines(curve[0].cache_kib) as u64,
-            overlap: f.overlap.value.max(1.0),
-        }],
+        mlp: overlaps(f.overlap.value, lines(curve[0].cache_kib) as u64),
         pipeline: Some(pipeline(mix, &ilp, f.streams.value)),
+        ilp,
     }
 }
 
-/// Derives execution units from the instruction mix, and dependency chains whose length grows equally with all latencies.
+/// Derives execution units from the instruction mix, and dependency chains whose length grows with all latencies.
 /// Fractions of streaming accesses apply to every cache size.
-fn pipeline(mix: Mix, ilp: &IlpPoint, streams: f64) -> Pipeline {
+fn pipeline(mix: Mix, ilp: &[IlpPoint], streams: f64) -> Pipeline {
     let rest = 1.0 - mix.branches - mix.fp - 0.5 * (mix.loads + mix.stores);
-    let unit = 1.0 / ilp.ipc;
+    let chain = |(point, shape): (&IlpPoint, &Shape)| ChainPoint {
+        window: point.window,
+        loads: mix.loads * shape.loads * f64::from(REFERENCE_LOAD_CYCLES - 1) / point.ipc,
+        operations: mix.fp * FP_CHAIN / point.ipc,
+    };
     Pipeline {
         operations: Operations {
             alu: rest.max(0.0),
@@ -301,11 +367,7 @@ fn pipeline(mix: Mix, ilp: &IlpPoint, streams: f64) -> Pipeline {
         },
         fused: FUSED * mix.branches,
         taken: TAKEN * mix.branches,
-        chains: vec![ChainPoint {
-            window: ilp.window,
-            loads: unit * mix.loads * f64::from(REFERENCE_LOAD_CYCLES - 1),
-            operations: unit * mix.fp * FP_CHAIN,
-        }],
+        chains: ilp.iter().zip(&SHAPE).map(chain).collect(),
         resolution: RESOLUTION,
         streams: vec![StreamPoint {
             cache_lines: 512,

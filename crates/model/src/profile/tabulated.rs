@@ -37,6 +37,9 @@ pub struct CoreTable {
     /// Mispredicted branches per kilo-instruction, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch_mpki: Option<f64>,
+    /// Branches per instruction, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branches: Option<f64>,
     /// Power of the core while running the program, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_w: Option<f64>,
@@ -111,6 +114,7 @@ impl CoreTable {
                 bounds::PER_KILO_INSTRUCTION,
                 self.branch_mpki,
             ),
+            ("branches", bounds::SHARE, self.branches),
             ("power_w", bounds::POWER, self.power_w),
         ];
         let of_points = self.points.iter().flat_map(|p| {

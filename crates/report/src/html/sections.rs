@@ -250,7 +250,7 @@ fn command(record: &Record) -> String {
 pub(super) fn words() -> Markup {
     let sf = SfSpread::KNOWN;
     let sf = format!(
-        "how many times as fast a program is on the fastest core type as on the slowest; simulated ones of recorded programs are to be multiplied by {} to {} (nine programs in ten, {})",
+        "how many times as fast a program is on the fastest core type as on the slowest; simulated ones are to be multiplied by {} to {} (nine programs in ten, {})",
         sf.low, sf.high, sf.on
     );
     let words: [(&str, &str); 9] = [

@@ -298,7 +298,7 @@ fn spread(run: &CompareRun) -> String {
         on,
     } = SfSpread::KNOWN;
     prose(&format!(
-        "Alone slow over alone fast is a simulated speed-up factor; for recorded programs, the measured one is {low} to {high} times as large in nine cases of ten ({programs} programs, {on}).\n"
+        "Alone slow over alone fast is a simulated speed-up factor; the measured one is {low} to {high} times as large in nine cases of ten ({programs} programs, {on}).\n"
     ))
 }
 

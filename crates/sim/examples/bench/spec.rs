@@ -28,7 +28,7 @@ struct Sizes {
 /// A measured chip, and how it is simulated.
 struct Chip {
     name: &'static str,
-    /// `fit` if constants of the core model were fitted on the chip's figures, else `held`.
+    /// `fit` if constants of the core model were fitted on the chip's figures, `input` if the profiles were, else `held`.
     half: &'static str,
     machine: &'static str,
     /// Letter of a core in the table of measurements, and core type in the machine file; the fast core first.
@@ -47,7 +47,7 @@ const PLAIN: Sizes = Sizes {
 /// simulated as the M1's, their nearest relatives.
 const CHIPS: [Chip; 8] = [
     chip("i9-12900KS", "fit", "i9-12900k-8p8e", INTEL, PLAIN),
-    chip("M1", "held", "apple-m1", APPLE, PLAIN),
+    chip("M1", "fit", "apple-m1", APPLE, PLAIN),
     chip(
         "i7-13700K",
         "held",
@@ -81,7 +81,7 @@ const CHIPS: [Chip; 8] = [
     // L3 holds what L2 evicted, so a program has both.
     chip(
         "i9-10980XE",
-        "held",
+        "input",
         "xeon-gold-6138",
         &[("-", "skylake-sp")],
         Sizes {
@@ -150,7 +150,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
         .filter(|p| p.name().ends_with("-2017"))
         .collect();
     println!(
-        "\n### SPEC CPU2017 from published counters against silicon\n\nThe {} programs of `profiles/published/*-2017`, alone on each core of a chip, beside measured instructions per cycle (IPC)\nof the same programs (`bench/spec2017.tsv`). `fit`: constants of the core model were fitted on programs of the\nchip; `held`: none were. Errors are medians over programs. The last column is the error of the best constant: the median of the\nother programs' ratios.\n",
+        "\n### SPEC CPU2017 from published counters against silicon\n\nThe {} programs of `profiles/published/*-2017`, alone on each core of a chip, beside measured instructions per cycle (IPC)\nof the same programs (`bench/spec2017.tsv`). `fit`: constants of the core model were fitted on programs of the\nchip; `input`: the profiles are fitted on its IPC; `held`: neither. Errors are medians over programs. The last column is the error of the best constant: the median of the\nother programs' ratios.\n",
         programs.len()
     );
     println!(

@@ -144,6 +144,7 @@ fn core_type(platform: &Platform, cpus: &Cpus, class: &Class, capacity: u32) -> 
         freq_ghz: clock(platform, class),
         capacity,
         branch_penalty_cycles: f64::from(u.penalty),
+        memory_extra_ns: 0.0,
         l1d: private(l1, u.l1_cycles),
         l2: l2.map(|l2| private(l2, u.l2_cycles)),
         counters: u.counters,

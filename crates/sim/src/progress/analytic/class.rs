@@ -178,7 +178,8 @@ fn class_of(
             topology
                 .memory
                 .get(cpu.memory as usize)
-                .map_or(0.0, |m| m.latency_ns),
+                .map_or(0.0, |m| m.latency_ns)
+                + core_type.memory_extra_ns,
         ),
     }
 }

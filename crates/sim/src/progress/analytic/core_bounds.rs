@@ -3,7 +3,7 @@
 //! Input: a behaviour and a core type. Output: cycles per instruction that the behaviour's operations need in the busiest part of
 //! the core, and that its dependences need.
 
-use countersteer_model::machine::{CorePipeline, CoreType, Queue, Unit};
+use countersteer_model::machine::{CorePipeline, CoreType, Unit};
 use countersteer_model::profile::{
     Behaviour, CONFLICT_SETS, ChainPoint, MissCurve, Mix, Operation, Operations, Pipeline,
     REFERENCE_LOAD_CYCLES, Resolution,
@@ -19,9 +19,9 @@ const TAKEN: f64 = 0.55;
 const FUSED: f64 = 0.65;
 /// Resolution of a misprediction, if not recorded: cycles at unit latency, and cycles added by slow loads and by slow operations.
 const RESOLUTION: Resolution = Resolution {
-    unit: 6.0,
+    unit: 3.3,
     loads: 6.0,
-    operations: 0.5,
+    operations: 0.34,
 };
 /// Load latency in cycles that is assumed for a core without a known pipeline.
 const GENERIC_LOAD: f64 = 4.0;
@@ -160,23 +160,6 @@ impl Chains {
     }
 }
 
-/// Fraction of a queue's entries in use when one of its parts is full and stops dispatch. The value was chosen by smallest error
-/// among 1 and 1/2, like the order of [`super::limit::limit`].
-const UNEVEN: f64 = 0.5;
-
-/// Number of instructions that the schedulers can hold: a queue is full when the waiting operations of its kind fill its entries.
-fn in_view(pipeline: &CorePipeline, work: &[f64; UNITS]) -> f64 {
-    let view = |queue: &Queue| {
-        let filled = if queue.parts > 1 { UNEVEN } else { 1.0 };
-        filled * queue.entries / queue.holds.sum(work).max(1e-9)
-    };
-    pipeline
-        .queues
-        .iter()
-        .map(view)
-        .fold(f64::INFINITY, f64::min)
-}
-
 /// Average number of integer registers that an instruction allocates (52 to 65 % of instructions write one).
 const REGISTERS: f64 = 0.58;
 
@@ -198,8 +181,9 @@ pub fn bounds(
         0.0
     };
     let mut uses = Uses::default();
+    let width = core_type.dispatch_width * pipeline.sustained;
     let front_end = [
-        (1.0 - fused) / core_type.dispatch_width,
+        (1.0 - fused) / width,
         demand.pipeline.taken / pipeline.taken_per_cycle,
     ];
     for (part, cycles) in uses
@@ -210,13 +194,11 @@ pub fn bounds(
     }
     let throughput = uses.iter().copied().fold(0.0, f64::max);
     let registers = pipeline.registers.map_or(f64::INFINITY, |r| r / REGISTERS);
-    let reorder = pipeline.retained.unwrap_or(f64::from(core_type.window));
-    let retained = (reorder.min(registers) / siblings).max(1.0);
-    let view = in_view(pipeline, &work).min(retained);
+    let retained = (f64::from(core_type.window).min(registers) / siblings).max(1.0);
     let view = if core_type.in_order {
         f64::from(core_type.window)
     } else {
-        view
+        retained
     };
     let operations = operation_scale(&demand.pipeline.operations, pipeline);
     latencies(
@@ -268,7 +250,8 @@ const fn empty() -> Bounds {
     }
 }
 
-/// Returns the ratio of the core's operation latencies, for this mix of operations, to the latencies that the recorder assumed.
+/// Returns the ratio of two latencies for this mix of operations: those in dependence chains of the core, and those that the
+/// recorder assumed.
 fn operation_scale(operations: &Operations, pipeline: &CorePipeline) -> f64 {
     let beyond = |cycles: &dyn Fn(Operation) -> f64| -> f64 {
         let all = Operation::ALL.iter();
@@ -278,10 +261,12 @@ fn operation_scale(operations: &Operations, pipeline: &CorePipeline) -> f64 {
     if reference <= 0.0 {
         return 1.0;
     }
-    beyond(&|o| pipeline.latency.of(o)) / reference
+    let waiting = |o: Operation| if o.is_fp() { pipeline.fp_wait } else { 0.0 };
+    beyond(&|o| pipeline.latency.of(o) + waiting(o)) / reference
 }
 
-/// Adds the costs of dependences among the instructions that the schedulers hold, which `siblings` threads share.
+/// Adds the costs of dependences among the `view` instructions that a thread holds in the core. It holds fewer while its siblings
+/// wait, too, because `siblings` threads share the schedulers.
 ///
 /// `operations` scales the operation latencies that the recorder assumed.
 fn latencies(

@@ -4,12 +4,14 @@
 //! superscalar processor model, ISCA 2004); Eyerman, Eeckhout, Karkhanis and Smith (A mechanistic performance model for
 //! superscalar out-of-order processors, TOCS 2009).
 //!
-//! - Between miss events, a core dispatches at the lower of two limits. One comes from width and ports, the other from
-//!   dependences among the instructions that its schedulers hold. Latencies of loads and operations lengthen the dependences.
+//! - Between miss events, an instruction costs the sum of two parts. One comes from width and ports, the other from dependences
+//!   among the instructions that the reorder buffer holds. Latencies of loads and operations lengthen the dependences.
 //! - A mispredicted branch costs the refill of the front end and the resolution of the branch.
-//! - A miss that hits in the next level lengthens the dependences through it. A long miss stalls for its latency minus the cycles
-//!   that the reorder buffer covers while it fills, divided by the number of overlapping misses. In-order cores cover nothing.
-//! - Misses that continue a stream cost only the time by which the prefetcher's lines in flight arrive too late.
+//! - A miss that hits in the second level lengthens the dependences through it. A miss of a farther level stalls the core.
+//!   The stall is the latency minus the cycles that the reorder buffer covers while it fills, divided by the number of overlapping
+//!   misses. In-order cores cover nothing, and their misses stall at every level.
+//! - Misses that continue a stream cost nothing if a cache has the line. From memory they cost the time by which the prefetcher's
+//!   lines in flight take longer than the base part, about.
 
 use countersteer_model::machine::CoreType;
 use countersteer_model::profile::{Behaviour, MissCurve};
@@ -17,7 +19,6 @@ use countersteer_model::profile::{Behaviour, MissCurve};
 use super::class::Class;
 use super::core_bounds::{Bounds, Demand, bounds};
 use super::curves;
-use super::limit::limit;
 use super::siblings::{Beside, Shares};
 use super::table::{COLD_STEPS, InstructionDetail, LevelTable, MAX_LEVELS, Point, Table};
 
@@ -26,6 +27,9 @@ use super::table::{COLD_STEPS, InstructionDetail, LevelTable, MAX_LEVELS, Point,
 const COVER: f64 = 0.5;
 /// Fraction of a stream's misses that the prefetcher brings in time; the other misses occur at the starts and ends of streams.
 const FORESEEN: f64 = 0.9;
+
+/// Lower bound on loads per instruction, which keeps costs per load finite.
+const FEW_LOADS: f64 = 1e-3;
 
 /// Model of a core that executes one behaviour while a number of SMT siblings run.
 struct Core<'a> {
@@ -36,6 +40,8 @@ struct Core<'a> {
     base: f64,
     /// Cycles of work that the reorder buffer covers during a miss.
     cover: f64,
+    /// Latency of the first level in cycles.
+    first_cycles: f64,
     in_order: bool,
 }
 
@@ -49,6 +55,7 @@ impl<'a> Core<'a> {
             bounds,
             base: 0.0,
             cover: 0.0,
+            first_cycles: core_type.l1d.latency_cycles,
             in_order: core_type.in_order,
         };
         core.lengthen(0.0);
@@ -59,10 +66,7 @@ impl<'a> Core<'a> {
     fn lengthen(&mut self, cycles: f64) {
         self.bounds.chains.lengthen(cycles);
         self.bounds.crowded.lengthen(cycles);
-        self.base = limit(
-            1.0 / self.bounds.throughput,
-            1.0 / self.bounds.chains.cycles,
-        );
+        self.base = self.bounds.throughput + self.bounds.chains.cycles;
         if !self.in_order {
             self.cover = COVER * self.bounds.retained * self.base;
         }
@@ -100,27 +104,22 @@ impl<'a> Core<'a> {
         (self.cover / clusters).min(latency)
     }
 
-    /// Returns the cycles that each of `misses` misses per instruction adds through the dependences. A miss takes `latency`
-    /// cycles more than a hit.
-    fn along_chains(&self, latency: f64, misses: f64) -> f64 {
-        if self.in_order || misses <= 0.0 {
-            return 0.0;
+    /// Returns the cycles per hit of a second level that is shared. Its latency lengthens the dependences.
+    fn next_level(&self, latency: f64, misses: f64, lines: f64) -> f64 {
+        if self.in_order {
+            return self.penalty(latency, misses, lines);
         }
-        let per_load = misses / self.behaviour.mix.loads.max(misses);
-        let mut chains = self.bounds.chains;
-        chains.lengthen(latency * per_load);
-        let longer = limit(1.0 / self.bounds.throughput, 1.0 / chains.cycles);
-        (longer - self.base).max(0.0) / misses
+        let beyond = (latency - self.first_cycles).max(0.0) * (1.0 - self.foreseen(lines));
+        self.bounds.chains.per_load_cycle * beyond / self.behaviour.mix.loads.max(FEW_LOADS)
     }
 
     /// Returns the cycles per miss of a cache of `lines` lines if the misses hit in the next level after `latency` cycles.
     fn penalty(&self, latency: f64, misses: f64, lines: f64) -> f64 {
         let overlap = self.overlap(lines);
-        let blocked = (latency - self.covered(latency, misses, overlap)) / overlap;
-        let unforeseen = blocked.max(self.along_chains(latency, misses));
-        let streamed = self.foreseen(lines);
-        unforeseen * (1.0 - streamed)
-            + streamed * self.streaming(latency, misses * streamed).min(unforeseen)
+        let demanded = 1.0 - self.foreseen(lines);
+        let beyond = (latency - self.first_cycles).max(0.0);
+        let blocked = (beyond - self.covered(beyond, misses * demanded, overlap)) / overlap;
+        demanded * blocked
     }
 
     /// Returns the fraction of the misses of a cache of `lines` lines that a prefetcher brings in time.
@@ -132,23 +131,27 @@ impl<'a> Core<'a> {
         }
     }
 
-    /// Returns the cycles per prefetched line by which lines in flight take longer than the core takes to use them.
-    fn streaming(&self, latency: f64, misses: f64) -> f64 {
-        (latency / self.bounds.prefetch_lines.max(1.0) - self.base / misses.max(1e-9)).max(0.0)
-    }
-
     /// Returns the cycles per instruction of `misses` misses that go to memory. The first part does not depend on memory load;
     /// the second part is proportional to memory latency.
     fn memory(&self, latency: f64, misses: f64, lines: f64) -> (f64, f64) {
         let overlap = self.overlap(lines);
-        let covered = self.covered(latency, misses, overlap);
         let foreseen = self.foreseen(lines);
         let (demanded, streamed) = (misses * (1.0 - foreseen), misses * foreseen);
+        let covered = self.covered(latency, demanded, overlap);
         let coming = streamed * latency / self.bounds.prefetch_lines.max(overlap);
         (
-            -demanded * covered / overlap - coming.min(self.base),
+            -demanded * covered / overlap + self.late(coming) - coming,
             demanded * latency / overlap + coming,
         )
+    }
+}
+
+impl Core<'_> {
+    /// Returns the cycles per instruction that the lines of a stream, which take `coming` cycles, add to the base part. Both run
+    /// at the same time; the result is a mean of order 4, because bursts of one meet slack of the other.
+    fn late(&self, coming: f64) -> f64 {
+        let (base, coming) = (self.base * self.base, coming * coming);
+        (base * base + coming * coming).sqrt().sqrt() - self.base
     }
 }
 
@@ -230,7 +233,12 @@ impl Timing {
         let mut before = m.private;
         for (level, cache) in class.levels.iter().enumerate() {
             let miss = m.shared[level].min(before);
-            memory += (before - miss) * core.penalty(cache.latency_cycles, before, lines);
+            let hit = if level == 0 && core_type.l2.is_none() {
+                core.next_level(cache.latency_cycles, before, lines)
+            } else {
+                core.penalty(cache.latency_cycles, before, lines)
+            };
+            memory += (before - miss) * hit;
             lines = m.held[level].max(lines);
             before = miss;
         }
@@ -290,7 +298,11 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
         } else {
             mix.loads + mix.stores
         },
-        near_cycles: core.penalty(first_latency, misses, lines),
+        near_cycles: if core_type.l2.is_some() {
+            core.penalty(first_latency, misses, lines)
+        } else {
+            core.next_level(first_latency, misses, lines)
+        },
         far_cycles: core.penalty(class.memory_cycles, misses, lines),
         useful_lines: lines.min(curve.footprint_lines()),
         branches: mix.branches,

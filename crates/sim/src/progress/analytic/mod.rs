@@ -20,7 +20,6 @@ mod cores;
 mod curves;
 mod efficiency;
 mod interval;
-mod limit;
 mod measured;
 mod memory;
 mod model;

@@ -8,8 +8,6 @@
 
 use countersteer_model::machine::MAX_PORT_SETS;
 
-use super::limit::limit;
-
 /// Number of core resources that SMT siblings share: dispatch, taken branches, sets of ports.
 pub const SHARED_PARTS: usize = 2 + MAX_PORT_SETS;
 /// Index of dispatch among the shared resources.
@@ -43,7 +41,7 @@ impl Shares {
             .fold(0.0, f64::max);
         let waiting = beside.waiting / beside.threads.max(1.0);
         let chains = self.chains + (self.crowded - self.chains) * waiting;
-        limit(1.0 / throughput, 1.0 / chains)
+        throughput + chains
     }
 
     /// Returns the mean of several uses of a core, weighted by instructions.

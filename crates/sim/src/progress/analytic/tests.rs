@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod exact;
+mod keys;
 mod steady;
 
 use super::synthetic::{Kind, profile};

@@ -17,8 +17,9 @@ fn memory_bound_programs_gain_less_from_big_cores() {
     );
     progress.advance(ms(1));
     let sf: Vec<f64> = (0..4).map(|t| progress.true_sf(ThreadId(t))).collect();
+    // Memory is 1.3 times as far from the small cores, so even a chain of misses gains.
     assert!(
-        sf[1] < 1.2 && sf[0] > 1.35 && sf[3] > sf[1] && sf[2] > sf[1],
+        sf[1] < 1.4 && sf[0] > 1.35 * sf[1] && sf[3] > sf[1] && sf[2] > sf[1],
         "{sf:?}"
     );
     let whole = progress.alone_ips(ModelId(1), CoreTypeId(0))

