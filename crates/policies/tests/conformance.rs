@@ -143,7 +143,7 @@ fn run(name: &str, topology: &Arc<Topology>, life: Life, seed: u64) -> String {
     let mut policy = parse(&spec(name), topology).unwrap_or_else(|e| panic!("{context}: {e}"));
     let mut judge = Judge {
         context,
-        places: name != "linux" && !shares_all_caches(name, topology),
+        places: !matches!(name, "linux" | "scx") && !shares_all_caches(name, topology),
         ..Judge::default()
     };
     let config = DriverConfig {
