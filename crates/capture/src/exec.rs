@@ -13,6 +13,7 @@ use std::path::Path;
 
 use crate::caveats::is_elf;
 use crate::guest::Guest;
+use crate::layout::{ARENAS, ONE_ARENA};
 
 /// Largest nesting of interpreters.
 const NESTING: usize = 4;
@@ -45,8 +46,14 @@ pub unsafe fn exec(
         return is_elf(path).then(|| path.to_bytes().to_vec());
     };
     let name = [c"-0".to_owned(), plan.zeroth, plan.program];
+    let (own, mut environment): (Vec<&CStr>, Vec<&CStr>) =
+        environment.into_iter().partition(|e| sets_arenas(e));
+    let one_arena = CString::new(format!("{ARENAS}={ONE_ARENA}")).ok()?;
+    environment.push(&one_arena);
+    let own = own.first().map(|own| [c"-E".to_owned(), (*own).to_owned()]);
     let mut command: Vec<*const c_char> = wrapper
         .iter()
+        .chain(own.iter().flatten())
         .chain(&name)
         .chain(&plan.before)
         .map(|a| a.as_ptr())
@@ -59,6 +66,12 @@ pub unsafe fn exec(
     // SAFETY: both arrays end with null and their strings live until the call returns, if it does.
     unsafe { libc::execve(program.as_ptr(), command.as_ptr(), environment.as_ptr()) };
     Some(path.to_bytes().to_vec())
+}
+
+/// True if a variable of the program is one that QEMU needs with another value.
+fn sets_arenas(variable: &CStr) -> bool {
+    let name = variable.to_bytes().strip_prefix(ARENAS.as_bytes());
+    name.is_some_and(|rest| rest.starts_with(b"="))
 }
 
 /// Returns the strings of a null-terminated array in guest memory.

@@ -19,7 +19,7 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
 use super::engine;
-use super::layout::{COMMAND_FILE, ENDED_SELF};
+use super::layout::{ARENAS, COMMAND_FILE, ENDED_SELF, ONE_ARENA};
 use super::lost::Lost;
 use super::program::Program;
 use super::raw::{self, ControlState};
@@ -36,6 +36,9 @@ const GRACE: Duration = Duration::from_millis(1500);
 const PASSED: [&str; 3] = ["PATH", "HOME", "TMPDIR"];
 /// Environment variables with fixed values.
 const FIXED: [(&str, &str); 2] = [("LANG", "C"), ("PYTHONHASHSEED", "0")];
+/// Start of the recorded program's addresses in QEMU's own. Without randomisation QEMU itself lies where the kernel puts
+/// position-independent programs. QEMU from version 8 on would then put the program elsewhere, without room for its heap.
+const GUEST_BASE: &str = "0x1000000000";
 
 pub struct Setup {
     pub qemu: PathBuf,
@@ -117,7 +120,9 @@ pub fn wrapper(
     let usual = program.architecture.processor();
     let cpu = options.cpu.as_deref().unwrap_or(usual);
     let mut words = engine::start(qemu);
-    words.extend(["-cpu", cpu, "-seed", "1"].map(Into::into));
+    words.extend(["-cpu", cpu, "-seed", "1", "-B", GUEST_BASE].map(Into::into));
+    // The variable is QEMU's alone.
+    words.extend(["-U", ARENAS].map(Into::into));
     words.extend(["-plugin".into(), plugin.into()]);
     if let Some(sysroot) = &options.sysroot {
         // Programs may be executed from another working directory.
@@ -130,11 +135,11 @@ pub fn wrapper(
 /// Returns the command of a program with its arguments, under QEMU.
 pub fn command(wrapper: &[OsString], program: &Program, options: &ProfileOptions) -> Command {
     let mut command = Command::new(&wrapper[0]);
-    command
-        .args(&wrapper[1..])
-        .arg("-0")
-        .arg(&program.zeroth)
-        .arg(&program.file);
+    command.args(&wrapper[1..]);
+    if let Some((name, value)) = options.env.iter().find(|(name, _)| name == ARENAS) {
+        command.arg("-E").arg(format!("{name}={value}"));
+    }
+    command.arg("-0").arg(&program.zeroth).arg(&program.file);
     command
         .args(&program.before)
         .args(options.command.iter().skip(1).map(|word| original(word)));
@@ -145,6 +150,7 @@ pub fn command(wrapper: &[OsString], program: &Program, options: &ProfileOptions
             .filter_map(|name| std::env::var_os(name).map(|value| (name, value))),
     );
     command.envs(options.env.iter().map(|(name, value)| (name, value)));
+    command.env(ARENAS, ONE_ARENA);
     if options.stdin_null {
         command.stdin(Stdio::null());
     }

@@ -28,6 +28,11 @@ pub const COMMAND_FILE: &str = "command";
 pub const STREAM_SOCKET: &str = "stream";
 /// Suffix of the lifeline socket of a live program. The end of its connection ends the program's processes.
 pub const LIFELINE_SUFFIX: &str = "-life";
+/// Variable by which QEMU's C library allocates in one arena only. Each arena is a mapping, made when a
+/// thread first allocates. That time differs from run to run, and the program's own mappings go around the arenas.
+pub const ARENAS: &str = "MALLOC_ARENA_MAX";
+/// Value of [`ARENAS`] for QEMU. The program keeps its own value, or none.
+pub const ONE_ARENA: &str = "1";
 /// File name extension of a thread's file.
 pub const THREAD_SUFFIX: &str = "raw";
 

@@ -244,6 +244,23 @@ fn crashes_and_exit_codes_pass_through() {
 }
 
 #[test]
+fn the_emulators_own_settings_do_not_reach_the_program() {
+    let Some(_turn) = programs() else {
+        return;
+    };
+    let check = r#"test "$MALLOC_ARENA_MAX" = "$1""#;
+    let twice = format!(r#"{check} && exec sh -c '{check}' sh "$1""#);
+    for own in [None, Some("4")] {
+        let mut options = options("sh", &["-c", &twice, "sh", own.unwrap_or_default()]);
+        options
+            .env
+            .extend(own.map(|own| ("MALLOC_ARENA_MAX".to_owned(), own.to_owned())));
+        let ending = profile(&options).unwrap().ending;
+        assert_eq!(ending, Ending::Exited(0), "{own:?}");
+    }
+}
+
+#[test]
 fn threads_are_followed() {
     let Some((_turn, program)) = programs() else {
         return;

@@ -45,7 +45,13 @@ fn all(mut command: clap::Command, dir: &Path) -> anyhow::Result<()> {
     make_folder(&pages)?;
     // Writes a page for each visible command and subcommand. This must precede the completions, which add `help` commands.
     let described = command.clone().disable_help_subcommand(true);
-    clap_mangen::generate_to(described, pages)?;
+    // The generator opens its files by name and would follow links in a folder of others.
+    let made = tempfile::tempdir()?;
+    clap_mangen::generate_to(described, made.path())?;
+    for page in std::fs::read_dir(&made)? {
+        let page = page?;
+        put(&pages.join(page.file_name()), &std::fs::read(page.path())?)?;
+    }
     for (shell, name) in COMPLETIONS {
         let mut text = Vec::new();
         clap_complete::generate(shell, &mut command, "steer", &mut text);
@@ -82,5 +88,23 @@ mod tests {
                 .all(|(_, name)| text(name).contains("latency"))
         );
         assert!(!dir.path().join("man1/steer-internal.1").exists());
+    }
+
+    #[test]
+    fn links_are_replaced_and_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = dir.path().join("kept");
+        std::fs::write(&kept, "kept").unwrap();
+        let into = dir.path().join("into");
+        std::fs::create_dir_all(into.join("man1")).unwrap();
+        std::os::unix::fs::symlink(&kept, into.join("man1/steer.1")).unwrap();
+        all(crate::command::command(), &into).unwrap();
+        assert_eq!(std::fs::read_to_string(&kept).unwrap(), "kept");
+        assert!(
+            into.join("man1/steer.1")
+                .symlink_metadata()
+                .unwrap()
+                .is_file()
+        );
     }
 }
