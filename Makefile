@@ -11,7 +11,7 @@ PREFIX ?= /usr/local
 ENGINE ?= $(wildcard $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/countersteer/recorder)
 SHELL := /bin/bash
 
-.PHONY: demo test test-vm test-kernel test-python test-distributions wheel artifact fuzz mutants lint words bench build install install-steer release setup setup-build setup-demo profiles reproduce manual bless deb clean
+.PHONY: demo test test-fast test-vm test-kernel test-python test-distributions wheel artifact fuzz mutants lint words bench build install install-steer release setup setup-build setup-demo profiles reproduce manual bless deb clean
 
 # Without the scheduler in the kernel: the demo simulates, so clang and libelf are not needed.
 demo: setup-demo
@@ -25,6 +25,11 @@ test: setup lint
 	@rm -f $$COUNTERSTEER_SKIPPED; trap '[ ! -s $$COUNTERSTEER_SKIPPED ] || sort -u $$COUNTERSTEER_SKIPPED' EXIT; set -e; \
 	    vm/fetch.sh >/dev/null 2>&1 & \
 	    $(CARGO) test --workspace --quiet --no-fail-fast 2>&1; CARGO=$(CARGO) python/test.sh; CARGO=$(CARGO) vm/test.sh
+
+# What a change breaks most often, in a minute or two: format, words, unit tests. No virtual machine, no recording.
+test-fast: words
+	$(CARGO) fmt --all --check
+	$(CARGO) test --workspace --quiet --lib
 
 # Only what needs a kernel or a PMU of its own: in virtual machines.
 test-vm:
@@ -70,10 +75,11 @@ SEED ?= 1
 mutants: setup
 	scripts/mutants.sh $(MUTANTS) $(SEED)
 
-# Format, clippy, and words that docs/glossary.md rules out.
+# Format, clippy, links of the documentation, and words that docs/glossary.md rules out.
 lint: words
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
 words:
 	scripts/words

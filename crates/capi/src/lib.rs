@@ -1,7 +1,7 @@
 //! libcountersteer: counters around a region of code, for C and languages that call C.
 //!
 //! Stage: the border. Input: calls from C, whose arguments are not trusted. Output: those of [`countersteer_counters::region`],
-//! and of virtual counters in [`meters`], and pages in [`mod@pages`].
+//! and of virtual counters in `meters`, and pages in `pages`.
 //!
 //! `include/countersteer.h` documents the API for C programs, and this file implements it. Pointers are checked for null, and
 //! panics end here as an error. A region that two threads use at once refuses the second.

@@ -8,7 +8,7 @@
 //! sequence of instructions. The analysis gives the parallelism that data dependencies allow, the execution units needed, and
 //! the resolution time of mispredicted branches.
 
-//! For traced simulation the plugin does less: [`live`] threads only send their events.
+//! For traced simulation the plugin does less: `live` threads only send their events.
 
 #![cfg_attr(test, allow(dead_code))]
 

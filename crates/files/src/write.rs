@@ -39,7 +39,7 @@ pub fn create(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Finds out whether [`write`] and [`create`] can work, without touching what is there.
+/// Finds out whether `write` and [`create`] can work, without touching what is there.
 ///
 /// # Errors
 /// There is a folder of that name; no permission; no such folder.

@@ -22,7 +22,7 @@
 //!   none is faster than the clock for k running cores.
 //! - SMT siblings use no more of each shared part of a core (dispatch, ports) than the core has. Programs hold no more lines
 //!   than the caches have, and move no more than memory bandwidth allows. The engine follows these three in steps, not
-//!   continuously, so [`FOLLOWED`] widens them.
+//!   continuously, so `FOLLOWED` widens them.
 //!
 //! Omissions make the bound larger, never smaller: latency that grows with load, conflicts between particular programs, migration
 //! costs, and Linux's own decisions within a group of CPUs.
@@ -32,7 +32,7 @@
 //! to traced simulations, which take speeds from another source, and to experiments that were cut short.
 //!
 //! Solving. The dual program finds a price for every scarce resource. Any prices give a bound (weak duality): the sum of the
-//! prices of all resources, plus the worth of work above its cost. [`Market::worth`] computes that in closed form, so rounding
+//! prices of all resources, plus the worth of work above its cost. `Market::worth` computes that in closed form, so rounding
 //! in the solver costs tightness, not correctness. Few ways to run are cheap enough to be used. The linear program therefore
 //! starts with a few, and adds those that are too cheap at the last prices, until both objectives agree.
 

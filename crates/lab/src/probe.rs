@@ -1,6 +1,6 @@
 //! Probing runs, which show if a gain comes from the start CPUs of programs or from later decisions of the policy.
 //!
-//! Input: a sweep and the rankings of its runs. Output: further runs for the verdict, with the first [`SEEDS`] seeds:
+//! Input: a sweep and the rankings of its runs. Output: further runs for the verdict, with the first `SEEDS` seeds:
 //!
 //! - The best policy decides only in the first period, and Linux continues from the current CPUs of the threads. The remaining
 //!   gain comes from the start CPUs.

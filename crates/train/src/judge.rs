@@ -1,6 +1,6 @@
 //! Accuracy of models on families of programs that were left out, compared with yardsticks.
 //!
-//! Families are dealt into [`FOLDS`] groups. Each group in turn is left out of everything: the choice of ratios, the fit, the
+//! Families are dealt into `FOLDS` groups. Each group in turn is left out of everything: the choice of ratios, the fit, the
 //! widths. The yardsticks get the same groups. They are the constant, ridge regression over all ratios, and boosted trees over
 //! all ratios. The trees show the accuracy of a model that need not be a sum.
 

@@ -7,8 +7,8 @@
 //! - **Pairs.** Two samples of different families, drawn with equal weight of families. The first stands for a thread on the
 //!   fastest type, the second for one on the slowest. The saving is 1 - E(exchanged) / E(present) if each does as many
 //!   instructions in both cases. Energy is the part attributed to threads: cores while they run, caches, memory.
-//! - **Peeling.** It starts from the box of all pairs. Each step removes the lowest or highest [`ALPHA`] of one feature. It
-//!   chooses the cut that leaves the highest mean saving. Steps end when [`SUPPORT`] of all pairs are inside. **Pasting**
+//! - **Peeling.** It starts from the box of all pairs. Each step removes the lowest or highest `ALPHA` of one feature. It
+//!   chooses the cut that leaves the highest mean saving. Steps end when `SUPPORT` of all pairs are inside. **Pasting**
 //!   restores such parts while the mean rises. The pairs inside are then removed and the next box begins.
 //! - **Held-out programs.** A third of the families is in no pair from which rules are induced. A box whose mean saving on
 //!   pairs of those is not above zero ends the search and is not kept.

@@ -16,7 +16,7 @@
 //! - The fraction of prefetched accesses has two sources. It is that of requests to L3 that are no demand accesses of the core
 //!   (`nehalem`), or that of misses that prefetchers avoid (`skylake-sp`).
 //! - A miss costs the cycles for which it stalls the core (`pbbcache`), or the slope of cycles over misses. The overlap follows
-//!   from this cost ([`fit`]). Dependences account for the remaining measured cycles.
+//!   from this cost (`fit`). Dependences account for the remaining measured cycles.
 //! - Programs of CPU2017 have other builds in `silicon` than in `skylake-sp`. Their instructions, branches and cycles are those
 //!   of `silicon`; their misses per instruction are multiplied by the ratio of the instructions of the two builds.
 

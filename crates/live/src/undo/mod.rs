@@ -1,9 +1,9 @@
 //! Undoing of changes on the machine: affinity masks, nice values, scheduling policies, frequency hints, energy preferences,
 //! cache allocation.
 //!
-//! Input: an [`entry`] for each change, before it is made. Output: a [`Journal`], and [`restore`], which undoes journals whose
-//! process has exited. Threads that were forked in the meantime are found by one loop, in [`attribute`]; files and groups are
-//! restored by [`files`]. An engine has one journal, which its placer and its resources borrow. The measurement of miss curves
+//! Input: an `entry` for each change, before it is made. Output: a [`Journal`], and [`restore`], which undoes journals whose
+//! process has exited. Threads that were forked in the meantime are found by one loop, in `attribute`; files and groups are
+//! restored by `files`. An engine has one journal, which its placer and its resources borrow. The measurement of miss curves
 //! has a journal of its own. All of these depend on this module.
 
 pub(crate) mod attribute;

@@ -5,7 +5,7 @@
 //! numbers, and this module computes the same result bit by bit. A machine file may contain a table for each core type
 //! (`sf_steps`); otherwise the table of the trained model ([`crate::models`]) is used.
 //!
-//! Without either, the table is the best additive approximation of the model in [`super::sf`]. The model is evaluated on a grid
+//! Without either, the table is the best additive approximation of the model in `sf`. The model is evaluated on a grid
 //! that combines each value of a ratio with several values of the others. On such a grid, the least-squares solution is given by
 //! the means.
 

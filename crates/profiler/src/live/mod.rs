@@ -2,7 +2,7 @@
 //!
 //! Stage: instead of a recording. Input: commands. Output: event streams of their threads ([`TraceSource`]). Each copy of a
 //! program has its own process, which is started again for each run. Simulated time controls its progress: a thread far enough
-//! ahead in its [`queue`] blocks in its next send.
+//! ahead in its `queue` blocks in its next send.
 
 mod process;
 mod queue;

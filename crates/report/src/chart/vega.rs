@@ -1,6 +1,6 @@
 //! Charts of comparisons as Vega-Lite specifications for notebooks, with the data of the report's charts embedded.
 //!
-//! Input: runs. Output: JSON for altair and other tools that draw Vega-Lite. A chart is one row in [`SPECS`].
+//! Input: runs. Output: JSON for altair and other tools that draw Vega-Lite. A chart is one row in `SPECS`.
 
 use serde_json::{Value, json};
 

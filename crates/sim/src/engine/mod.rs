@@ -184,7 +184,7 @@ impl Thread {
 }
 
 impl Simulation {
-    /// Prepares a simulation; nothing runs before the first [`Engine::observe`].
+    /// Prepares a simulation; nothing runs before the first [`Engine::observe`](countersteer_model::engine::Engine::observe).
     ///
     /// # Errors
     /// Fails if this machine cannot run a profile.

@@ -5,7 +5,7 @@
 //!
 //! Missing or contradictory files do not reject a machine: values are assumed, and `source` says so. Core types follow first
 //! from facts that are reliable in the kernel (PMUs, part numbers, cache shapes), and last from clocks. Favoured cores of one
-//! type clock differently, and two types may report the same capacity. [`classify`] has the rules.
+//! type clock differently, and two types may report the same capacity. `classify` has the rules.
 //!
 //! Offline CPUs are omitted and the others numbered contiguously; `os_cpus` keeps the kernel's numbers.
 

@@ -3,14 +3,14 @@
 //! Input: profiles, and from the engine the running thread of each CPU. Output: the times at which threads finish their work,
 //! their counters, their occupancy of each shared cache, and the energy spent. The model knows nothing about schedulers.
 //!
-//! - [`interval`] computes cycles per instruction from recorded behaviour (interval analysis). [`core_bounds`] bounds the speed
-//!   between miss events by width, ports and dependences. [`measured`] uses the speeds in tabulated profiles. Both fill
-//!   [`table`]s over cache occupancy, once per program and class of CPUs.
-//! - [`shared`] moves occupancies of shared caches towards those of footprint composition. [`memory`] increases latency with
-//!   load. [`cores`] tracks the contents of private caches.
-//! - [`running`] applies rates. Rates hold until an event changes them, so that threads are integrated lazily and finish times
+//! - `interval` computes cycles per instruction from recorded behaviour (interval analysis). `core_bounds` bounds the speed
+//!   between miss events by width, ports and dependences. `measured` uses the speeds in tabulated profiles. Both fill
+//!   `table`s over cache occupancy, once per program and class of CPUs.
+//! - `shared` moves occupancies of shared caches towards those of footprint composition. `memory` increases latency with
+//!   load. `cores` tracks the contents of private caches.
+//! - `running` applies rates. Rates hold until an event changes them, so that threads are integrated lazily and finish times
 //!   are exact.
-//! - [`steady`] forecasts static mappings, and [`slices`] those with several threads on a CPU.
+//! - `steady` forecasts static mappings, and `slices` those with several threads on a CPU.
 
 mod agenda;
 mod ceiling;

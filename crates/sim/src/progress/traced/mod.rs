@@ -4,9 +4,9 @@
 //! analytic model, with actual instead of expected misses.
 //!
 //! Time advances in steps. In each step, every running thread executes as many instructions as its last rate allows, through the
-//! private caches of its core ([`thread`]). The misses of these caches then pass to the shared caches in the order of (time, CPU)
-//! ([`weave`]). The duration of the step's instructions follows from the actual misses, by the interval analysis of the analytic
-//! model ([`super::analytic::Timing`]). The next step makes up for the difference to the step's length. Threads thus interact
+//! private caches of its core (`thread`). The misses of these caches then pass to the shared caches in the order of (time, CPU)
+//! (`weave`). The duration of the step's instructions follows from the actual misses, by the interval analysis of the analytic
+//! model (`analytic::Timing`). The next step makes up for the difference to the step's length. Threads thus interact
 //! only at shared caches, only running threads cost time, and equal calls give equal results. The scheme follows Zsim's bound and
 //! weave phases (Sanchez and Kozyrakis, ISCA 2013) and CMPSched$im, section 3.3.
 //!
