@@ -132,6 +132,24 @@ pub enum Found {
     Miss,
     Hit,
     /// The access writes to a clean line that is present. Copies in other caches become invalid.
+    ///
+    /// ```
+    /// use countersteer_cache::cache::Found;
+    /// use countersteer_cache::{Cache, Geometry, Key, Replacement};
+    ///
+    /// // 32 KiB in 8 ways: 512 lines.
+    /// let mut cache = Cache::new(Geometry::of_bytes(32768.0, 8), Replacement::Lru)?;
+    /// let mut misses = 0;
+    /// for line in (0..512).chain(0..512) {
+    ///     let key = Key::new(0, line);
+    ///     if cache.touch(key, false) == Found::Miss {
+    ///         cache.fill(key, false, false);
+    ///         misses += 1;
+    ///     }
+    /// }
+    /// assert_eq!(misses, 512);
+    /// # Ok::<(), countersteer_cache::CacheError>(())
+    /// ```
     Upgrade,
 }
 

@@ -52,6 +52,19 @@ pub fn bucket_start(bucket: usize) -> u64 {
 const BUCKETS: usize = 64 * 8;
 
 /// Measurement of the stack distances of a stream of lines.
+///
+/// ```
+/// use countersteer_cache::stack::Stack;
+///
+/// let mut stack = Stack::new(1.0);
+/// for line in (0..1000).chain(0..1000) {
+///     stack.touch(line);
+/// }
+/// assert_eq!(stack.footprint_lines(), 1000.0);
+/// // Half of the accesses are the first to their line; the others need a cache of 1,000 lines.
+/// assert_eq!(stack.miss_ratio(64), 1.0);
+/// assert_eq!(stack.miss_ratio(2048), 0.5);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Stack {
     /// Time stamp of the last access to each line.

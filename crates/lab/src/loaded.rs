@@ -15,6 +15,12 @@ use crate::library::{self, Text};
 use crate::models;
 
 /// Machine with its text and the data derived from it.
+///
+/// ```
+/// let machine = countersteer_lab::experiment::machine("ryzen-7950x3d")?;
+/// assert_eq!(machine.topology.cpus.len(), 32);
+/// # Ok::<(), anyhow::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "MachineText", try_from = "MachineText")]
 pub struct LoadedMachine {

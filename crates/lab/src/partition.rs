@@ -33,6 +33,20 @@ const ROUNDING: f64 = 1e-12;
 const LINE_BYTES: f64 = 64.0;
 
 /// Slowdowns of programs by their number of ways of a cache.
+///
+/// ```
+/// use countersteer_lab::partition::{Curves, Objective};
+///
+/// // Slowdowns of two programs by their number of 4 ways: only the second one needs the cache.
+/// let curves = Curves {
+///     of_ways: 4,
+///     of_bytes: 4194304.0,
+///     slowdowns: vec![vec![1.0, 1.0, 1.0, 1.0], vec![3.0, 2.0, 1.0, 1.0]],
+/// };
+/// let best = curves.best(Objective::Stp);
+/// assert_eq!(best.ways, [1, 3]);
+/// assert_eq!(best.stp, 2.0);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curves {
     /// Number of ways of the whole cache.

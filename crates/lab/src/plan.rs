@@ -22,6 +22,16 @@ use crate::library::{self, Text};
 use crate::traces;
 
 /// Workload with its profiles, independent of a machine.
+///
+/// ```
+/// use countersteer_lab::plan;
+///
+/// let text = "[[program]]\nprofile = \"gzip\"\ncopies = 3\n";
+/// let workload = plan::of_text("three", text.to_owned())?;
+/// let machine = countersteer_lab::experiment::machine("core2-quad")?;
+/// assert_eq!(plan::plan(&workload, &machine.topology)?.programs.len(), 3);
+/// # Ok::<(), anyhow::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "Texts", try_from = "Texts")]
 pub struct Loaded {

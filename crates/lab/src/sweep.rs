@@ -9,6 +9,27 @@ use crate::experiment::{Experiment, LoadedMachine, SimOptions};
 use crate::plan::{self, Loaded};
 
 /// Sweep of experiments: every policy on every machine with every workload and seed.
+///
+/// ```
+/// use countersteer_lab::experiment::run_all;
+/// use countersteer_lab::{Experiment, Sweep};
+///
+/// let one = Experiment::named("quickia-2b-2s", "unequal-cores", "linux")?;
+/// let mut sweep = Sweep {
+///     machines: vec![one.machine],
+///     workloads: vec![one.workload],
+///     policies: vec!["linux".to_owned(), "hsf".to_owned()],
+///     seeds: 2,
+///     options: one.options,
+/// };
+/// sweep.options.rounds = 1;
+/// sweep.check()?;
+/// let experiments = sweep.experiments(|_| None);
+/// assert_eq!(experiments.len(), 4);
+/// let finished = run_all(&experiments, &|| ())?;
+/// assert!(finished[2].score.stp > finished[0].score.stp);
+/// # Ok::<(), anyhow::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sweep {
     pub machines: Vec<Arc<LoadedMachine>>,

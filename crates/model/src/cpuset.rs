@@ -11,6 +11,18 @@ use crate::units::CpuId;
 pub const MAX_CPU: u32 = 65_535;
 
 /// Set of CPUs, one bit per CPU.
+///
+/// ```
+/// use countersteer_model::cpuset::CpuSet;
+/// use countersteer_model::units::CpuId;
+///
+/// let mut allowed: CpuSet = "0-3,8".parse()?;
+/// assert_eq!(allowed.len(), 5);
+/// allowed.remove(CpuId(2));
+/// assert_eq!(allowed.to_string(), "0-1,3,8");
+/// assert!("3-1".parse::<CpuSet>().is_err());
+/// # Ok::<(), countersteer_model::cpuset::BadCpuList>(())
+/// ```
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CpuSet {

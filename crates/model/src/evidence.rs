@@ -23,6 +23,18 @@ use serde::{Deserialize, Serialize};
 const EFFECT_VARIANCE: f64 = 0.5;
 
 /// Running sums over the paired differences so far, in constant memory.
+///
+/// ```
+/// use countersteer_model::evidence::{Evidence, Verdict};
+///
+/// let mut evidence = Evidence::default();
+/// // Rates of a program under a policy and under Linux, in turn; the evidence may be looked at after each pair.
+/// for (policy, linux) in [(105.0, 100.0), (107.0, 101.0), (104.0, 99.0)].repeat(4) {
+///     evidence.push(f64::ln(policy / linux));
+/// }
+/// assert!((evidence.gain() - 0.053).abs() < 0.001);
+/// assert_eq!(evidence.verdict(0.95, 0.01), Some(Verdict::Faster));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evidence {
     pairs: u64,

@@ -45,6 +45,14 @@ impl Phase {
 }
 
 /// Application hint about a thread. The default value carries no information.
+///
+/// ```
+/// use countersteer_model::hint::{Hint, Phase};
+///
+/// // Numbers as they stand in the hint page; out of range ones are brought back into range.
+/// let hint = Hint::of(99, 0, 1, 4);
+/// assert_eq!((hint.priority, hint.phase, hint.workers), (10, Phase::Spinning, 4));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hint {
     /// Priority of the thread's work among the program's threads, -10 to 10. The weight grows by a factor of 1.25 per step.

@@ -1,6 +1,16 @@
 //! Histogram of latencies with buckets of constant relative width, as `bpf/src/bpf/latency.h` declares it.
 
 /// Times by bucket; times within a bucket differ by at most an eighth.
+///
+/// ```
+/// use countersteer_model::latency::Histogram;
+///
+/// let mut waits = Histogram::from_buckets(&[]);
+/// waits.record(20_000, 99);
+/// waits.record(4_000_000, 1);
+/// let median_ns = waits.quantile_ns(0.5).unwrap_or_default() as f64;
+/// assert!((median_ns / 20_000.0 - 1.0).abs() < 0.06);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Vec<u64>,

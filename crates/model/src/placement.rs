@@ -110,6 +110,13 @@ pub struct AdmissionTable {
 }
 
 /// Reason for a placement, for records and reports.
+///
+/// ```
+/// use countersteer_model::placement::Reason;
+///
+/// let reason = Reason::rule("misses most").saw("llc_mpki", Some(12.5)).saw("ipc", None);
+/// assert_eq!(reason.rule, "misses most");
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reason {
     /// Description of the rule that led to the placement.

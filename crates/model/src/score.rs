@@ -117,6 +117,26 @@ pub struct ProgramScore {
 }
 
 /// Scores of a workload and of its programs.
+///
+/// ```
+/// use countersteer_model::score::{Outcome, ProgramOutcome, Score};
+///
+/// let program = |name: &str, completion_s: f64| ProgramOutcome {
+///     name: name.to_owned(),
+///     completions_s: vec![completion_s],
+///     alone_fast_s: 10.0,
+///     alone_slow_s: 20.0,
+///     ..ProgramOutcome::default()
+/// };
+/// let score = Score::of(&Outcome {
+///     programs: vec![program("a", 12.5), program("b", 20.0)],
+///     elapsed_s: 20.0,
+///     ..Outcome::default()
+/// });
+/// // Each program's speed over its speed alone: .8 and .5.
+/// assert!((score.stp - 1.3).abs() < 1e-12);
+/// assert!((score.unfairness - 1.6).abs() < 1e-12);
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Score {
     /// Aggregate speed-up (ASP): sum over programs of `alone_slow / completion - 1`.

@@ -22,6 +22,15 @@ const BASE_CPI: f64 = 1.5;
 pub const LINE_BYTES: f64 = 64.0;
 
 /// Architectural signature: misses per 4,096 instructions by cache size and associativity.
+///
+/// ```
+/// use countersteer_model::signature::Signature;
+///
+/// // A program that fits into 16,384 lines (1 MiB) whatever the ways, and misses 20 times in 1,000 instructions below.
+/// let signature = Signature::new(|lines, _ways| if lines < 16384.0 { 0.02 } else { 0.0 });
+/// assert!(signature.misses(65536.0, 8) > 0.0);
+/// assert_eq!(signature.misses(4194304.0, 8), 0.0);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
     misses: [[u16; WAYS.len()]; SIZES],

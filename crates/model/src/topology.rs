@@ -13,6 +13,21 @@ use crate::models::{self, Models};
 use crate::units::{CacheId, CoreTypeId, CpuId, GroupId};
 
 /// Topology of a machine as policies and schedulers see it.
+///
+/// ```
+/// # use countersteer_model::machine::Machine;
+/// use countersteer_model::topology::{GroupBy, Topology};
+/// use countersteer_model::units::CpuId;
+///
+/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/quickia-2b-2s.toml");
+/// # let machine = Machine::parse(path, &std::fs::read_to_string(path)?)?;
+/// let topology = Topology::new(&machine);
+/// let types = topology.groups_by(GroupBy::CoreType);
+/// assert_eq!(types[0].cpus.to_string(), "0-1");
+/// let of_cpu_3 = topology.group_of(CpuId(3), GroupBy::CoreType);
+/// assert_eq!(of_cpu_3.map(|group| group.name.as_str()), Some("bonnell"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Topology {
     /// Name of the machine.

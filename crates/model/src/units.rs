@@ -62,6 +62,14 @@ id!(
 );
 
 /// Point in time, or duration, in nanoseconds.
+///
+/// ```
+/// use countersteer_model::units::Nanos;
+///
+/// let period = Nanos::from_millis(100);
+/// assert_eq!(period.as_secs_f64(), 0.1);
+/// assert_eq!(Nanos::from_micros(1500).since(Nanos::from_millis(1)), Nanos(500_000));
+/// ```
 #[derive(
     Clone,
     Copy,

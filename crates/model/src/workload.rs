@@ -14,6 +14,23 @@ use crate::textfile::{TextError, parse_toml, table_line};
 use crate::topology::Topology;
 
 /// Workload: programs that run at the same time.
+///
+/// ```
+/// use countersteer_model::workload::Workload;
+///
+/// let text = r#"
+/// name = "mine"
+///
+/// [[program]]
+/// profile = "gzip"
+/// threads = 4
+/// nice = 5
+/// "#;
+/// let workload = Workload::parse("mine.toml", text)?;
+/// assert_eq!(workload.name, "mine");
+/// assert_eq!(workload.program[0].threads, Some(4));
+/// # Ok::<(), countersteer_model::textfile::TextError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {

@@ -1,4 +1,4 @@
-//! Which program slows which one down.
+//! Slowdowns of programs by the program that causes them.
 
 use countersteer_lab::blame::blame;
 use countersteer_lab::{Experiment, plan};

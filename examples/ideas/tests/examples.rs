@@ -1,4 +1,4 @@
-//! Every example prints what its golden file says. `COUNTERSTEER_BLESS=1` writes the files anew.
+//! Every example prints what its golden file says. `COUNTERSTEER_BLESS=1` writes the files again.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 

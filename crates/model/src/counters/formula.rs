@@ -81,6 +81,17 @@ enum Step {
     Variable(usize),
     Negate,
     /// Arithmetic operator (`+ - * /`) and its byte offset in the formula's text.
+    ///
+    /// ```
+    /// use countersteer_model::counters::Formula;
+    ///
+    /// let mpki = Formula::parse("1000 * llc_misses / instructions")?;
+    /// // Values are in the order in which the formula names its variables. One that was not counted gives no result.
+    /// let mut stack = Vec::new();
+    /// assert_eq!(mpki.evaluate(&[Some(3e6), Some(1e9)], &mut stack), Some(3.0));
+    /// assert_eq!(mpki.evaluate(&[None, Some(1e9)], &mut stack), None);
+    /// # Ok::<(), countersteer_model::counters::SpecError>(())
+    /// ```
     Operator(char, usize),
 }
 

@@ -14,6 +14,23 @@ use crate::sample::{Sample, Samples};
 use crate::textfile::{self, TextError};
 
 /// File of metrics.
+///
+/// ```
+/// use countersteer_model::counters::MetricGroup;
+///
+/// let text = r#"
+/// prose = "Branches"
+///
+/// [[metric]]
+/// name = "branch_mpki"
+/// formula = "1000 * branch_misses / instructions"
+/// unit = "1/kilo-instruction"
+/// prose = "mispredicted branches per kilo-instruction"
+/// "#;
+/// let metrics = MetricGroup::parse("branches.toml", text)?;
+/// assert_eq!(metrics[0].name, "branch_mpki");
+/// # Ok::<(), countersteer_model::textfile::TextError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MetricGroup {

@@ -43,6 +43,13 @@ pub fn policy_rng(seed: u64) -> PolicyRng {
 }
 
 /// Data and events that a policy needs from the engine and the driver.
+///
+/// ```
+/// use countersteer_model::policy::Needs;
+///
+/// let needs = Needs::metrics(&["llc_mpki", "cycles/instructions"]);
+/// assert!(!needs.events && needs.groups.is_none());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Names of the metrics that the policy reads.

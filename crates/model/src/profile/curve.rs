@@ -10,6 +10,16 @@ use super::{CoreTable, Locality, Recorded, Tabulated};
 use crate::units::LINE_BYTES;
 
 /// Misses per kilo-instruction against lines of cache, non-increasing.
+///
+/// ```
+/// use countersteer_model::profile::{CacheClass, MissCurve};
+///
+/// // Lines of cache, and misses per 1,000 instructions: the program fits into 4 MiB.
+/// let curve = MissCurve::from_points(vec![(1024.0, 40.0), (65_535.0, 40.0), (65_536.0, 0.5)]);
+/// assert_eq!(curve.mpki(32_768.0), 40.0);
+/// assert_eq!(curve.mpki(1e6), 0.5);
+/// assert_eq!(curve.class(), CacheClass::Vulnerable);
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MissCurve {
     /// Points of the curve: cache size in lines, and misses per kilo-instruction. Sizes are ascending.

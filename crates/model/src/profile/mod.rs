@@ -30,6 +30,16 @@ pub use tabulated::{CoreTable, SCHEMA as TABLE_SCHEMA, TablePoint, Tabulated};
 use crate::textfile::TextError;
 
 /// Profile of a program, of either kind.
+///
+/// ```
+/// use countersteer_model::profile::Profile;
+///
+/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/recorded/gzip.json");
+/// let profile = Profile::parse(path, &std::fs::read_to_string(path)?)?;
+/// assert_eq!(profile.name(), "gzip");
+/// assert!(profile.miss_curve().is_some_and(|curve| curve.mpki(65_536.0) < 1.0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum Profile {
     /// Machine-independent behaviour, captured by instrumentation.

@@ -13,6 +13,16 @@ use serde::Serialize;
 use crate::table::Spread;
 
 /// Median of values with its confidence interval, in the unit of the values.
+///
+/// ```
+/// use countersteer_report::judge::Median;
+///
+/// let times_s = [1.02, 0.99, 1.00, 1.01, 1.30, 0.98, 1.00];
+/// let median = Median::of(&times_s, 0.95);
+/// assert_eq!(median.map(|of| of.median), Some(1.00));
+/// let (low, high) = median.and_then(|of| of.interval).unwrap_or_default();
+/// assert!((0.98..1.00).contains(&low) && (1.02..1.30).contains(&high));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Median {
     pub median: f64,

@@ -181,6 +181,17 @@ impl Record {
     }
 
     /// Returns the identities of all threads of the record, in ascending order of ids.
+    ///
+    /// ```
+    /// use countersteer_report::record::Record;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # assert!(Record::load(folder.path()).is_err());
+    /// // A folder without a record is refused with the name of the file that is missing.
+    /// let error = Record::load(folder.path()).map(drop);
+    /// assert!(error.is_err_and(|why| why.to_string().contains("manifest.json")));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn identities(&self) -> Vec<ThreadIdentity> {
         let mut seen = std::collections::BTreeMap::new();
