@@ -11,7 +11,7 @@ PREFIX ?= /usr/local
 ENGINE ?= $(wildcard $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/countersteer/recorder)
 SHELL := /bin/bash
 
-.PHONY: demo test test-fast test-vm test-kernel test-python test-distributions wheel artifact fuzz mutants lint words bench build install install-steer release setup setup-build setup-demo profiles reproduce manual bless deb clean
+.PHONY: demo test test-fast test-vm test-kernel test-python test-distributions wheel artifact fuzz mutants lint words bench build coverage install install-steer release setup setup-build setup-demo profiles reproduce manual bless deb clean
 
 # Without the scheduler in the kernel: the demo simulates, so clang and libelf are not needed.
 demo: setup-demo
@@ -90,6 +90,11 @@ bench: setup build
 # Runs the papers' experiments again.
 reproduce: build
 	$(STEER) reproduce all --markdown docs/reproduction.md
+
+# Runs what the papers have, row by row, and writes docs/coverage.md; some twenty minutes, most of them in virtual machines.
+coverage: build
+	@scripts/install.sh python3 gcc libc6-dev
+	CARGO=$(CARGO) scripts/coverage
 
 # Writes docs/policies.md anew, from the heads of the policies' files.
 manual:
