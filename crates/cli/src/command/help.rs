@@ -56,6 +56,7 @@ pages![
     "glossary",
     "benchmarks",
     "reproduction",
+    "coverage",
 ];
 
 /// Runs `steer help`.
