@@ -29,6 +29,7 @@ mod mapping;
 mod memo;
 mod near;
 mod output;
+mod reach;
 mod recency;
 mod resolution;
 mod shared;

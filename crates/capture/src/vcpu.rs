@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use countersteer_model::profile::LogHistogram;
 
-use crate::block::{Block, Classes, MemoryUse};
+use crate::block::{Block, Classes, End, MemoryUse};
 use crate::branches::Branches;
 use crate::capture::{COLD, Capture};
 use crate::conflicts::Conflicts;
@@ -20,6 +20,7 @@ use crate::layout::{
 };
 use crate::near::{NO_LINE, Near};
 use crate::output::ThreadFile;
+use crate::reach::Reach;
 use crate::recency::{Recency, Touch};
 use crate::shared::Control;
 use crate::stream::Stream;
@@ -72,6 +73,7 @@ pub struct Vcpu {
     recency: Recency,
     conflicts: Conflicts,
     streams: Streams,
+    reach: Box<Reach>,
     /// Touches before this slice; touches beyond loads and stores in it; and touches of lines not touched recently.
     touches: u64,
     extra: u64,
@@ -118,6 +120,7 @@ impl Vcpu {
             recency: Recency::new(),
             conflicts: Conflicts::new(),
             streams: Streams::new(),
+            reach: Box::new(Reach::new()),
             touches: 0,
             extra: 0,
             far: 0,
@@ -152,6 +155,14 @@ impl Vcpu {
         self.remaining -= i64::from(block.count);
         self.classes += block.classes;
         self.branches.resolve(previous, block.pc);
+        let taken = previous.end != End::Fall && block.pc != previous.after;
+        if taken || self.reach.leaves(block.pc, block.after) {
+            let (into, exact) = (self.file.record(), self.capturing || self.exact);
+            if taken {
+                self.reach.take(previous.branch, into, exact);
+            }
+            self.reach.fetch(block.pc, block.after, into, exact);
+        }
         if self.remaining <= 0 || self.capturing {
             self.slow_block(block)
         } else {
@@ -164,7 +175,12 @@ impl Vcpu {
     fn slow_block(&mut self, block: &'static Block) -> Verdict {
         if self.capturing {
             if self.capture.is_complete() {
-                self.capture.finish(self.file.record());
+                let into = self.file.record();
+                let before = into[record::SAMPLED];
+                self.capture.finish(into);
+                if !self.exact {
+                    into[record::REACH_SAMPLED] += into[record::SAMPLED] - before;
+                }
                 self.capturing = false;
             } else {
                 let mispredicted = self.branches.wrong > self.wrong_before;
@@ -179,6 +195,7 @@ impl Vcpu {
         if self.until_sample <= 0 && !self.capturing {
             self.until_sample = self.interval();
             self.end_epoch();
+            self.reach.end_epochs();
             self.capturing = true;
             self.capture.clear();
             self.capture.block(block, false);
@@ -222,6 +239,9 @@ impl Vcpu {
         into[record::MISPREDICTED] += self.branches.wrong - self.wrong_settled;
         into[record::RUNNABLE + level] += executed as u64;
         into[record::NEAR] += near;
+        if self.exact {
+            into[record::REACH_SAMPLED] += executed as u64;
+        }
         into[record::STAMP] = total;
         (self.wrong_before, self.wrong_settled) = (self.branches.wrong, self.branches.wrong);
         let full = into[record::INSTRUCTIONS] >= self.file.window_length();
@@ -360,6 +380,7 @@ impl Vcpu {
         }
         let depth = self.conflicts.touch(line);
         let into = self.file.record();
+        self.reach.data(line, into, self.capturing || self.exact);
         if depth > 0 {
             into[record::CONFLICTS + depth - 1] += 1;
         }

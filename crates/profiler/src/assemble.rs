@@ -16,8 +16,8 @@ use super::layout::{
     ENDED_EXEC, ILP_WINDOWS, MLP_LINES, NEAR_BUCKETS, NEAR_LINES, REUSE_BUCKETS, RUNNABLE_LEVELS,
     STACK_BUCKETS, add_record, record,
 };
-use super::pipeline;
 use super::raw::ThreadLog;
+use super::{pipeline, reach};
 
 /// Largest number of windows for clustering; beyond it, neighbours are merged.
 const MOST_WINDOWS: u64 = 2000;
@@ -281,6 +281,7 @@ fn behaviour(own: &[u64], whole: &[u64]) -> Behaviour {
         ilp: ilp(sampled),
         mlp: mlp(sampled, whole),
         pipeline: pipeline::pipeline(own, sampled, whole),
+        reach: reach::reach(own, whole),
     }
 }
 

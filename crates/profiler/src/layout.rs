@@ -51,6 +51,23 @@ pub const NEAR_BUCKETS: usize = 40;
 /// Buckets of the reuse times: all below 2^36 accesses.
 pub const REUSE_BUCKETS: usize = 272;
 
+/// Buckets of the stack distances of [`Reached`]: all below 2^20.
+pub const REACH_BUCKETS: usize = 144;
+/// Stack distance of [`Reached`] below which distances are counted in the samples only.
+pub const REACH_NEAR: u64 = 64;
+
+/// Kind of item, beside data lines, whose stack distances are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reached {
+    CodeLines,
+    BranchTargets,
+    CodePages,
+    DataPages,
+}
+
+/// Number of kinds of [`Reached`].
+pub const REACHED: usize = 4;
+
 /// Words of the control file.
 pub mod control {
     /// [`super::CONTROL_MAGIC`].
@@ -116,7 +133,8 @@ pub mod record {
     use countersteer_model::profile::{CONFLICT_WAYS, Operation};
 
     use super::{
-        ILP_WINDOWS, MLP_LINES, NEAR_BUCKETS, REUSE_BUCKETS, RUNNABLE_LEVELS, STACK_BUCKETS,
+        ILP_WINDOWS, MLP_LINES, NEAR_BUCKETS, REACH_BUCKETS, REACHED, REUSE_BUCKETS,
+        RUNNABLE_LEVELS, STACK_BUCKETS,
     };
 
     /// The recording's instruction count when the window was last written.
@@ -167,7 +185,12 @@ pub mod record {
     pub const NEAR_STACK: usize = REUSE + REUSE_BUCKETS;
     /// Touches at smaller distances, by reuse time bucket, in the samples.
     pub const NEAR_REUSE: usize = NEAR_STACK + NEAR_BUCKETS;
-    pub const WORDS: usize = NEAR_REUSE + REUSE_BUCKETS;
+    /// Instructions during which all distances of [`super::Reached`] were counted.
+    pub const REACH_SAMPLED: usize = NEAR_REUSE + REUSE_BUCKETS;
+    /// Uses by stack distance bucket, then first uses, for each kind of [`super::Reached`]: [`super::REACH_BUCKETS`] and one
+    /// words each.
+    pub const REACH: usize = REACH_SAMPLED + 1;
+    pub const WORDS: usize = REACH + REACHED * (REACH_BUCKETS + 1);
 }
 
 /// Bytes of a thread's file.

@@ -23,6 +23,7 @@ mod lost;
 mod pipeline;
 mod program;
 mod raw;
+mod reach;
 mod scratch;
 mod stream;
 pub mod this_program;

@@ -57,6 +57,38 @@ fn overlap(profile: &Recorded, window: u32, lines: u64) -> f64 {
     weighted(profile, misses) / weighted(profile, |b| misses(b) / point(b).unwrap().overlap)
 }
 
+/// Misses per kilo-instruction of structures with so many entries, by the name of what they hold.
+fn reached(profile: &Recorded, entries: f64) -> Vec<(&'static str, f64)> {
+    let reach = |b: usize| profile.behaviours[b].reach.as_ref().unwrap();
+    let names = reach(0).listed().map(|(name, _)| name);
+    let misses = |nth: usize| {
+        weighted(profile, |b| {
+            let (_, reuse) = reach(b).listed()[nth];
+            reuse.unwrap().curve().mpki(entries)
+        })
+    };
+    let numbered = names.into_iter().enumerate();
+    numbered.map(|(nth, name)| (name, misses(nth))).collect()
+}
+
+#[test]
+fn pages_have_a_cliff_at_their_number_and_a_small_loop_hits_its_code() {
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
+    // 65,536 lines are 1,024 pages of data.
+    let profile = run(&program, &["stream", "65536", "30"]).profile;
+    let misses = |name, entries| {
+        let all = reached(&profile, entries);
+        all.into_iter().find(|(n, _)| *n == name).unwrap().1
+    };
+    let (inside, outside) = (misses("data_pages", 800.0), misses("data_pages", 1300.0));
+    assert!(inside > 10.0 * outside, "{inside} {outside}");
+    for name in ["code_lines", "branch_targets", "code_pages"] {
+        assert!(misses(name, 512.0) < 1.0, "{name}");
+    }
+}
+
 #[test]
 fn a_stream_has_a_cliff_at_its_size_and_overlaps() {
     let Some((_turn, program)) = programs() else {
@@ -127,6 +159,17 @@ fn the_quick_way_agrees_with_exact_distances() {
         let total =
             |p: &Recorded| weighted(p, |b| p.behaviours[b].locality.stack_distance_pki.total());
         assert!((total(&quick) / total(&exact) - 1.0).abs() < 0.01);
+        for entries in [16.0, 64.0, 256.0, 512.0, 2048.0] {
+            for (a, b) in reached(&quick, entries)
+                .into_iter()
+                .zip(reached(&exact, entries))
+            {
+                assert!(
+                    (a.1 - b.1).abs() <= 0.2 * b.1 + 0.3,
+                    "{arguments:?} {entries}: {a:?} {b:?}"
+                );
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use countersteer_model::profile::published::{ASSUMED, CurvePoint, Figure, Figure
 use countersteer_model::profile::{CoreTable, Published, Source, Tabulated};
 
 use super::fit::{CORE_TYPE, L2_KIB, Measured, MissCost};
+use super::reach;
 use super::tables::{Events, Program, SizePoint, Sizes, Ways};
 use super::{NEHALEM, PBBCACHE, Read, SILICON, SKYLAKE, TABLES};
 use crate::library;
@@ -42,7 +43,7 @@ const MISPREDICTED: &str = "BR_MISP_RETIRED.ALL_BRANCHES";
 const L2_REFERENCES: &str = "L2_RQSTS.REFERENCES";
 const L2_MISSES: &str = "L2_RQSTS.MISS";
 const L3_DEMANDED: &str = "L3_LAT_CACHE.REFERENCE";
-const CODE_MISSES: &str = "L1I.MISSES";
+pub const CODE_MISSES: &str = "L1I.MISSES";
 
 impl Typical {
     pub fn of(read: &Read) -> Self {
@@ -83,7 +84,7 @@ const FP: &str = "wupwise swim mgrid applu mesa galgel art equake facerec ammp l
 /// recorded programs.
 const FP_SHARE: (f64, f64) = (0.3, 0.1);
 /// Relative error of the counts of one run, used if there is no second run.
-const ONE_RUN: f64 = 0.03;
+pub const ONE_RUN: f64 = 0.03;
 /// Threshold in misses per kilo-instruction, below which stalls on misses are not significant.
 const FEW_MISSES: f64 = 1.0;
 
@@ -152,6 +153,7 @@ pub fn start(program: &Program, read: &Read, typical: &Typical) -> Option<Start>
             &figures,
         ),
         figures,
+        reach: reach::points(runs),
         left_out: Vec::new(),
     };
     let (measured, miss) = match (ways, sizes) {

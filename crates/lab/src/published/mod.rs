@@ -23,6 +23,7 @@
 mod check;
 mod figures;
 mod fit;
+mod reach;
 mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -21,7 +21,7 @@ use crate::units::CpuId;
 pub use frequency::{Frequencies, Governor, IdleStates, OperatingPoint, Point, PowerLimit};
 pub use held::SfSpread;
 pub use models::{is_for, models_for, swaps_for};
-pub use pipeline::{CorePipeline, Latencies, MAX_PORT_SETS, Unit, UnitSet};
+pub use pipeline::{Buffers, CorePipeline, Latencies, MAX_PORT_SETS, Unit, UnitSet};
 
 /// Schema identifier in every machine file.
 pub const SCHEMA: &str = "countersteer.machine/1";

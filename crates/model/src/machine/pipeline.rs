@@ -122,6 +122,31 @@ const fn whole() -> f64 {
     1.0
 }
 
+/// Instruction cache and translation buffers of a core.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Buffers {
+    /// Size of the first-level instruction cache.
+    pub code_kib: f64,
+    /// Entries of the first-level translation buffer for code.
+    pub code_entries: f64,
+    /// Entries of the first-level translation buffer for loads.
+    pub data_entries: f64,
+    /// Entries of the second-level translation buffer.
+    pub second_entries: f64,
+    /// Cycles by which a translation in the second level delays an access.
+    pub second_cycles: f64,
+    /// Cycles of a page walk whose entries are cached.
+    pub walk_cycles: f64,
+    /// Size of a page; 4 KiB on most machines.
+    #[serde(default = "usual_page_kib")]
+    pub page_kib: f64,
+}
+
+const fn usual_page_kib() -> f64 {
+    4.0
+}
+
 /// Limit on the number of port sets that the port bound considers.
 pub const MAX_PORT_SETS: usize = 14;
 
@@ -156,6 +181,9 @@ pub struct CorePipeline {
     pub miss_buffers: f64,
     /// Number of outstanding cache lines of prefetchers and misses together beyond the L2.
     pub prefetch_lines: f64,
+    /// Instruction cache and translation buffers; `None` if misses of theirs cost nothing.
+    #[serde(default)]
+    pub buffers: Option<Buffers>,
     /// Pairs (kinds of work that no other ports accept, number of ports), one for each set of ports in the port bound.
     #[serde(skip)]
     forms: Vec<(UnitSet, f64)>,

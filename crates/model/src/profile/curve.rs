@@ -102,8 +102,13 @@ impl MissCurve {
     /// Creates the miss curve of a fully associative LRU cache from recorded locality.
     #[must_use]
     pub fn from_locality(locality: &Locality) -> Self {
-        let histogram = &locality.stack_distance_pki;
-        let mut misses = locality.cold_pki;
+        Self::from_distances(&locality.stack_distance_pki, locality.cold_pki)
+    }
+
+    /// Creates the miss curve of an LRU structure from uses by stack distance and first uses, per kilo-instruction.
+    #[must_use]
+    pub fn from_distances(histogram: &super::LogHistogram, cold_pki: f64) -> Self {
+        let mut misses = cold_pki;
         let mut points = vec![(
             super::LogHistogram::lower(histogram.rates.len()) as f64,
             misses,

@@ -11,6 +11,7 @@ pub mod fit;
 mod histogram;
 mod pipeline;
 pub mod published;
+mod reach;
 mod recorded;
 mod tabulated;
 
@@ -22,6 +23,7 @@ pub use pipeline::{
     REFERENCE_LOAD_CYCLES, Resolution, StreamPoint,
 };
 pub use published::Published;
+pub use reach::{Reach, ReachKind, ReachPoint, Reuse};
 pub use recorded::{
     Behaviour, IlpPoint, Locality, Mix, MlpPoint, Recorded, Segment, Source, ThreadShape,
 };

@@ -8,10 +8,12 @@ use rand::RngExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::reach::check_points;
 use super::recorded::SCHEMA as RECORDED_SCHEMA;
 use super::{
     Behaviour, ChainPoint, IlpPoint, Locality, LogHistogram, Mix, MlpPoint, Operations, Pipeline,
-    REFERENCE_LOAD_CYCLES, Recorded, Resolution, Segment, Source, StreamPoint, ThreadShape,
+    REFERENCE_LOAD_CYCLES, Reach, ReachPoint, Recorded, Resolution, Segment, Source, StreamPoint,
+    ThreadShape,
 };
 use crate::bounds::{self, check_all};
 use crate::policy::{PolicyRng, policy_rng};
@@ -123,6 +125,9 @@ pub struct Published {
     pub figures: Figures,
     /// Misses by cache size, ascending.
     pub curve: Vec<CurvePoint>,
+    /// Misses of instruction cache and translation buffers, by kind and ascending in size.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reach: Vec<ReachPoint>,
     /// Rows and values of the tables that were not used, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
@@ -233,6 +238,7 @@ impl Published {
         if !self.curve.windows(2).all(falls) {
             return Err("`curve` must have growing sizes and misses that never rise".into());
         }
+        check_points(&self.reach)?;
         self.recorded().check()
     }
 
@@ -315,7 +321,10 @@ impl Published {
                 serial_share: 1.0,
                 ..ThreadShape::default()
             },
-            behaviours: vec![behaviour(figures, curve)],
+            behaviours: vec![Behaviour {
+                reach: Reach::through(&self.reach),
+                ..behaviour(figures, curve)
+            }],
             timeline: vec![Segment {
                 behaviour: 0,
                 instructions,
@@ -345,6 +354,7 @@ fn behaviour(f: &Figures, curve: &[CurvePoint]) -> Behaviour {
         locality: locality(curve, 1000.0 * (mix.loads + mix.stores)),
         mlp: overlaps(f.overlap.value, lines(curve[0].cache_kib) as u64),
         pipeline: Some(pipeline(mix, &ilp, f.streams.value)),
+        reach: None,
         ilp,
     }
 }
@@ -447,6 +457,7 @@ mod tests {
                 streams: figure(0.4, 0.1),
             },
             curve: vec![point(32.0, 100.0), point(1024.0, 50.0), point(8192.0, 5.0)],
+            reach: Vec::new(),
             left_out: Vec::new(),
         }
     }

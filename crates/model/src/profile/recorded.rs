@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Caveat, LogHistogram, Pipeline};
+use super::{Caveat, LogHistogram, Pipeline, Reach};
 use crate::bounds::{self, Bounds, check_all};
 use crate::textfile::{TextError, parse_json};
 
@@ -84,6 +84,9 @@ pub struct Behaviour {
     /// Pipeline properties: units, latencies, branches, prefetching and conflicts. Absent in older profiles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipeline: Option<Pipeline>,
+    /// Locality of code and of pages. Absent in older profiles: fetching and translation then cost nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reach: Option<Reach>,
 }
 
 /// Fractions of all instructions. They overlap, because an instruction may load and compute.
@@ -239,7 +242,8 @@ impl Behaviour {
             bounds::CACHE_LINES.check("cache_lines", p.cache_lines as f64)?;
             bounds::OVERLAP.check("overlap", p.overlap)?;
         }
-        self.pipeline.as_ref().map_or(Ok(()), Pipeline::check)
+        self.pipeline.as_ref().map_or(Ok(()), Pipeline::check)?;
+        self.reach.as_ref().map_or(Ok(()), Reach::check)
     }
 
     fn rates(&self) -> [(&'static str, Bounds, f64); 7] {

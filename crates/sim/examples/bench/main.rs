@@ -12,6 +12,7 @@ mod forecast;
 mod joint;
 mod kernel;
 mod mixes;
+mod namesakes;
 mod objectives;
 mod runner;
 mod short;
@@ -27,7 +28,7 @@ use std::error::Error;
 type Bench = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 
 /// Every benchmark.
-const BENCHES: [Bench; 17] = [
+const BENCHES: [Bench; 18] = [
     ("closed-forms", closed_forms::run),
     ("mixes", mixes::run),
     ("cmpschedsim-mix", contention::the_mix),
@@ -40,6 +41,7 @@ const BENCHES: [Bench; 17] = [
     ("short", short::run),
     ("signatures", signatures::run),
     ("silicon", silicon::run),
+    ("namesakes", namesakes::run),
     ("spec", spec::run),
     ("yardstick", yardstick::run),
     ("evidence", evidence::run),

@@ -7,6 +7,7 @@
 //! - Between miss events, an instruction costs the sum of two parts. One comes from width and ports, the other from dependences
 //!   among the instructions that the reorder buffer holds. Latencies of loads and operations lengthen the dependences.
 //! - A mispredicted branch costs the refill of the front end and the resolution of the branch.
+//! - Misses of the instruction cache and page walks for code stop fetching; translations of data lengthen loads ([`super::reach`]).
 //! - A miss that hits in the second level lengthens the dependences through it. A miss of a farther level stalls the core.
 //!   The stall is the latency minus the cycles that the reorder buffer covers while it fills, divided by the number of overlapping
 //!   misses. In-order cores cover nothing, and their misses stall at every level.
@@ -19,6 +20,7 @@ use countersteer_model::profile::{Behaviour, MissCurve};
 use super::class::Class;
 use super::core_bounds::{Bounds, Demand, bounds};
 use super::curves;
+use super::reach::{ReachCost, reach_cost};
 use super::siblings::{Beside, Shares};
 use super::table::{COLD_STEPS, InstructionDetail, LevelTable, MAX_LEVELS, Point, Table};
 
@@ -43,10 +45,18 @@ struct Core<'a> {
     /// Latency of the first level in cycles.
     first_cycles: f64,
     in_order: bool,
+    /// Costs of misses of the instruction cache and of translation buffers.
+    reach: ReachCost,
 }
 
 impl<'a> Core<'a> {
-    fn new(behaviour: &'a Behaviour, core_type: &CoreType, siblings: f64) -> Self {
+    fn new(
+        behaviour: &'a Behaviour,
+        core_type: &CoreType,
+        class: &Class,
+        reach: ReachCost,
+    ) -> Self {
+        let siblings = f64::from(class.threads);
         let demand = Demand::new(behaviour);
         let bounds = bounds(behaviour, &demand, core_type, siblings);
         let mut core = Self {
@@ -57,8 +67,17 @@ impl<'a> Core<'a> {
             cover: 0.0,
             first_cycles: core_type.l1d.latency_cycles,
             in_order: core_type.in_order,
+            reach,
         };
-        core.lengthen(0.0);
+        // In-order cores wait for every translation; on others it is a part of the latency of a load.
+        let accesses = (behaviour.mix.loads + behaviour.mix.stores).max(FEW_LOADS);
+        let delay = if core.in_order {
+            core.reach.fetch += core.reach.translation;
+            0.0
+        } else {
+            core.reach.translation / accesses
+        };
+        core.lengthen(delay);
         core
     }
 
@@ -175,6 +194,8 @@ pub struct Measured {
 pub struct Cycles {
     pub base: f64,
     pub branches: f64,
+    /// Cycles for which fetching stops at misses of the instruction cache and at translations of code.
+    pub fetch: f64,
     pub memory: f64,
     /// Cycles of dispatch at full width, which `base` includes.
     pub dispatch: f64,
@@ -182,7 +203,7 @@ pub struct Cycles {
 
 impl Cycles {
     pub fn total(&self) -> f64 {
-        (self.base + self.branches + self.memory).max(self.dispatch)
+        (self.base + self.branches + self.fetch + self.memory).max(self.dispatch)
     }
 }
 
@@ -193,15 +214,18 @@ pub struct Timing {
     core_type: CoreType,
     class: Class,
     shares: Shares,
+    reach: ReachCost,
 }
 
 impl Timing {
     pub fn new(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Self {
+        let reach = reach_cost(behaviour, core_type, class);
         Self {
             behaviour: behaviour.clone(),
             core_type: core_type.clone(),
             class: class.clone(),
-            shares: Core::new(behaviour, core_type, f64::from(class.threads)).shares(),
+            shares: Core::new(behaviour, core_type, class, reach).shares(),
+            reach,
         }
     }
 
@@ -214,7 +238,7 @@ impl Timing {
     pub fn cycles(&self, m: &Measured, factor: f64, beside: &Beside) -> Cycles {
         let (core_type, class) = (&self.core_type, &self.class);
         let siblings = f64::from(class.threads);
-        let mut core = Core::new(&self.behaviour, core_type, siblings);
+        let mut core = Core::new(&self.behaviour, core_type, class, self.reach);
         let branches = m.mispredicted * misprediction(core_type, &core.bounds);
         let l1_lines = core_type.l1d.size_kib * 16.0 / siblings;
         let mut lines = l1_lines;
@@ -251,6 +275,7 @@ impl Timing {
         Cycles {
             base,
             branches,
+            fetch: core.reach.fetch,
             memory: memory + fixed + waiting * factor,
             dispatch: 1.0 / core_type.dispatch_width,
         }
@@ -260,7 +285,8 @@ impl Timing {
 /// Creates the rate table of a behaviour on a class of CPUs.
 pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Table {
     let siblings = f64::from(class.threads);
-    let mut core = Core::new(behaviour, core_type, siblings);
+    let reach = reach_cost(behaviour, core_type, class);
+    let mut core = Core::new(behaviour, core_type, class, reach);
     let curve = MissCurve::from_locality(&behaviour.locality);
     let l1_lines = core_type.l1d.size_kib * 16.0 / siblings;
     // SMT siblings use some of the ways of each set.
@@ -269,7 +295,7 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
     let mut lines = l1_lines;
     let mut misses = l1_misses;
     let branch_cycles = behaviour.branch_mpki / 1000.0 * misprediction(core_type, &core.bounds);
-    let mut fixed = branch_cycles;
+    let mut fixed = branch_cycles + core.reach.fetch;
     if let Some(l2) = core_type.l2 {
         lines = l2.size_kib * 16.0 / siblings;
         misses = curves::private_misses(&curve, lines, l2.ways).min(l1_misses);
@@ -311,6 +337,7 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
             mix,
             l1d_misses: l1_misses,
             branch_cycles,
+            fetch_cycles: core.reach.fetch,
             dispatch_cycles: 1.0 / core_type.dispatch_width,
         }),
         instruction_nj: class.energy

@@ -25,6 +25,7 @@ mod memory;
 mod model;
 mod parts;
 mod pool;
+mod reach;
 mod running;
 mod shared;
 mod siblings;

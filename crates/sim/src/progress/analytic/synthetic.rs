@@ -215,5 +215,6 @@ fn behaviour(kind: &Kind) -> Behaviour {
             .collect(),
         mlp: mlp(512).chain(mlp(1 << 20)).collect(),
         pipeline: None,
+        reach: None,
     }
 }

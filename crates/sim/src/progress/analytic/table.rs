@@ -230,6 +230,8 @@ pub struct InstructionDetail {
     pub l1d_misses: f64,
     /// Cycles per instruction that are lost to mispredicted branches.
     pub branch_cycles: f64,
+    /// Cycles per instruction for which fetching stops at code that is not in its caches.
+    pub fetch_cycles: f64,
     /// Cycles per instruction at full dispatch width.
     pub dispatch_cycles: f64,
 }
@@ -248,6 +250,7 @@ impl InstructionDetail {
             },
             l1d_misses: sum(|d| d.l1d_misses),
             branch_cycles: sum(|d| d.branch_cycles),
+            fetch_cycles: sum(|d| d.fetch_cycles),
             dispatch_cycles: sum(|d| d.dispatch_cycles),
         }
     }

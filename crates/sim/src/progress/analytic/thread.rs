@@ -332,7 +332,7 @@ impl Thread {
             d.simd_operations += each.mix.simd * n;
             d.l1d_misses += each.l1d_misses * n + cold;
             let cycles = ns * cpu.freq;
-            let memory = (cycles - base - lost).max(0.0);
+            let memory = (cycles - base - lost - each.fetch_cycles * n).max(0.0);
             d.stall_memory += memory;
             d.stall_branches += lost;
             d.stall_other += cycles - each.dispatch_cycles * n - lost - memory;

@@ -383,7 +383,7 @@ impl Thread {
         d.l1d_misses += self.did.first_misses;
         d.stall_memory += cycles.memory * n;
         d.stall_branches += cycles.branches * n;
-        d.stall_other += (cycles.base - cycles.dispatch) * n;
+        d.stall_other += (cycles.base + cycles.fetch - cycles.dispatch) * n;
         energy
     }
 }

@@ -1,0 +1,204 @@
+//! Locality of code and of pages: LRU stacks of code lines, taken branches, and pages of code and of data.
+//!
+//! Input: fetched lines, taken branches, touched data lines. Output: counts by stack distance in the window's record. Distances
+//! below [`REACH_NEAR`] are counted in captures only. Outside of captures an item that was used within the current epoch is
+//! passed over ([`crate::near`]), so that other distances are off by up to an epoch, and those of data pages by two.
+
+use countersteer_model::profile::LogHistogram;
+
+use crate::layout::{REACH_BUCKETS, REACH_NEAR, Reached, record};
+use crate::near::Near;
+use crate::recency::{Recency, Touch};
+
+/// Lines per page of 4 KiB, as a shift.
+const PAGE_SHIFT: u32 = 6;
+/// Bytes that two branches are apart at least, as a shift.
+const BRANCH_SHIFT: u32 = 1;
+
+/// LRU stack of items of one kind.
+struct Stack {
+    near: Near,
+    recency: Recency,
+}
+
+impl Stack {
+    fn new() -> Self {
+        Self {
+            near: Near::new(),
+            recency: Recency::new(),
+        }
+    }
+
+    /// Uses an item. Returns false if it was used in this epoch, and so is not counted.
+    #[inline(always)]
+    fn touch(
+        &mut self,
+        item: u64,
+        into: &mut [u64; record::WORDS],
+        kind: Reached,
+        exact: bool,
+    ) -> bool {
+        !self.near.touch(item, 0) && self.count(item, into, kind, exact)
+    }
+
+    #[inline(never)]
+    fn count(
+        &mut self,
+        item: u64,
+        into: &mut [u64; record::WORDS],
+        kind: Reached,
+        exact: bool,
+    ) -> bool {
+        let (touch, place) = self.recency.touch(item, 0);
+        if !exact && self.near.add(item, place, 0).1 {
+            self.near.clear(|_, _| ());
+        }
+        let at = record::REACH + kind as usize * (REACH_BUCKETS + 1);
+        match touch {
+            Touch::Cold => into[at + REACH_BUCKETS] += 1,
+            Touch::Again { distance, .. } => {
+                if exact || distance >= REACH_NEAR {
+                    into[at + LogHistogram::bucket(distance).min(REACH_BUCKETS - 1)] += 1;
+                }
+            }
+        }
+        true
+    }
+}
+
+/// LRU stacks of a thread.
+pub struct Reach {
+    lines: Stack,
+    branches: Stack,
+    code_pages: Stack,
+    data_pages: Stack,
+    /// Line of the last fetched instruction.
+    line: u64,
+}
+
+impl Reach {
+    pub fn new() -> Self {
+        Self {
+            lines: Stack::new(),
+            branches: Stack::new(),
+            code_pages: Stack::new(),
+            data_pages: Stack::new(),
+            line: crate::near::NO_LINE,
+        }
+    }
+
+    /// True if a fetch from address `pc` up to `after` leaves the line of the last one.
+    #[inline(always)]
+    pub fn leaves(&self, pc: u64, after: u64) -> bool {
+        pc >> 6 != self.line || after.wrapping_sub(1) >> 6 != self.line
+    }
+
+    /// Fetches from address `pc` up to `after`.
+    #[inline(always)]
+    pub fn fetch(&mut self, pc: u64, after: u64, into: &mut [u64; record::WORDS], exact: bool) {
+        let last = (after.wrapping_sub(1) >> 6).max(pc >> 6);
+        for line in pc >> 6..=last {
+            if line != self.line && self.lines.touch(line, into, Reached::CodeLines, exact) {
+                let page = line >> PAGE_SHIFT;
+                self.code_pages.touch(page, into, Reached::CodePages, exact);
+            }
+        }
+        self.line = last;
+    }
+
+    /// Takes the branch at an address.
+    #[inline(always)]
+    pub fn take(&mut self, branch: u64, into: &mut [u64; record::WORDS], exact: bool) {
+        let item = branch >> BRANCH_SHIFT;
+        self.branches
+            .touch(item, into, Reached::BranchTargets, exact);
+    }
+
+    /// Touches a line of data that was not touched in this epoch of data lines.
+    #[inline(always)]
+    pub fn data(&mut self, line: u64, into: &mut [u64; record::WORDS], exact: bool) {
+        let page = line >> PAGE_SHIFT;
+        self.data_pages.touch(page, into, Reached::DataPages, exact);
+    }
+
+    /// Ends the epochs, so that every use is counted from now on.
+    pub fn end_epochs(&mut self) {
+        let stacks = [
+            &mut self.lines,
+            &mut self.branches,
+            &mut self.code_pages,
+            &mut self.data_pages,
+        ];
+        for stack in stacks {
+            stack.near.clear(|_, _| ());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts of a kind by bucket, then first uses.
+    fn counts(record: &[u64; record::WORDS], kind: Reached) -> &[u64] {
+        &record[record::REACH + kind as usize * (REACH_BUCKETS + 1)..][..REACH_BUCKETS + 1]
+    }
+
+    /// Fetches a loop over so many lines, with a taken branch at the end of each, five times.
+    fn looped(lines: u64, exact: bool) -> Box<[u64; record::WORDS]> {
+        let mut reach = Reach::new();
+        let mut record = Box::new([0; record::WORDS]);
+        for line in (0..5).flat_map(|_| 0..lines) {
+            reach.fetch(line * 64, line * 64 + 64, &mut record, exact);
+            reach.take(line * 64 + 60, &mut record, exact);
+            reach.data(line, &mut record, exact);
+        }
+        record
+    }
+
+    #[test]
+    fn a_loop_has_the_distance_of_its_lines_branches_and_pages() {
+        let record = looped(6400, true);
+        for (kind, items) in [
+            (Reached::CodeLines, 6400),
+            (Reached::BranchTargets, 6400),
+            (Reached::CodePages, 100),
+            (Reached::DataPages, 100),
+        ] {
+            let counts = counts(&record, kind);
+            assert_eq!(counts[REACH_BUCKETS], items, "{kind:?}");
+            let again = counts[LogHistogram::bucket(items - 1)];
+            assert_eq!(again, 4 * items, "{kind:?}");
+        }
+        // The other fetches of a page follow each other.
+        assert_eq!(counts(&record, Reached::CodePages)[0], 5 * (6400 - 100));
+    }
+
+    #[test]
+    fn outside_captures_far_distances_are_off_by_less_than_two_epochs() {
+        let record = looped(6400, false);
+        let far = |kind, from: u64| -> u64 {
+            let from = LogHistogram::bucket(from);
+            counts(&record, kind)[from..REACH_BUCKETS].iter().sum()
+        };
+        assert_eq!(far(Reached::CodeLines, 6000), 4 * 6400);
+        assert_eq!(far(Reached::BranchTargets, 6000), 4 * 6400);
+        // Pages of two epochs are passed over at most.
+        let uses = far(Reached::DataPages, 64) as f64;
+        assert!((uses / 400.0 - 1.0).abs() < 0.35, "{uses}");
+        // Near distances are left to the captures.
+        assert_eq!(counts(&record, Reached::DataPages)[0], 0);
+    }
+
+    #[test]
+    fn a_line_counts_once_until_it_is_left() {
+        let mut reach = Reach::new();
+        assert!(reach.leaves(0x1000, 0x1010));
+        let mut record = Box::new([0; record::WORDS]);
+        reach.fetch(0x1000, 0x1010, &mut record, true);
+        assert!(!reach.leaves(0x1010, 0x1040));
+        assert!(reach.leaves(0x1030, 0x1050), "it ends in the next line");
+        reach.fetch(0x1030, 0x1050, &mut record, true);
+        assert_eq!(counts(&record, Reached::CodeLines)[REACH_BUCKETS], 2);
+    }
+}
