@@ -1,8 +1,9 @@
 //! Locality of code and of pages: LRU stacks of code lines, taken branches, and pages of code and of data.
 //!
-//! Input: fetched lines, taken branches, touched data lines. Output: counts by stack distance in the window's record. Distances
-//! below [`REACH_NEAR`] are counted in captures only. Outside of captures an item that was used within the current epoch is
-//! passed over ([`crate::near`]), so that other distances are off by up to an epoch, and those of data pages by two.
+//! Input: fetched lines, taken branches, touched data lines. Output: counts by stack distance in the window's record.
+//!
+//! Distances below [`REACH_NEAR`] are counted in captures only. Outside of captures, an item that was used within the current
+//! epoch is passed over ([`crate::near`]). Other distances are then off by up to an epoch; those of data pages, by two.
 
 use countersteer_model::profile::LogHistogram;
 
@@ -96,7 +97,12 @@ impl Reach {
     /// Fetches from address `pc` up to `after`.
     #[inline(always)]
     pub fn fetch(&mut self, pc: u64, after: u64, into: &mut [u64; record::WORDS], exact: bool) {
-        let last = (after.wrapping_sub(1) >> 6).max(pc >> 6);
+        // A block without a known end is one line.
+        let last = if after > pc {
+            (after - 1) >> 6
+        } else {
+            pc >> 6
+        };
         for line in pc >> 6..=last {
             if line != self.line && self.lines.touch(line, into, Reached::CodeLines, exact) {
                 let page = line >> PAGE_SHIFT;
@@ -144,7 +150,7 @@ mod tests {
         &record[record::REACH + kind as usize * (REACH_BUCKETS + 1)..][..REACH_BUCKETS + 1]
     }
 
-    /// Fetches a loop over so many lines, with a taken branch at the end of each, five times.
+    /// Fetches a loop over `lines` lines, with a taken branch at the end of each, five times.
     fn looped(lines: u64, exact: bool) -> Box<[u64; record::WORDS]> {
         let mut reach = Reach::new();
         let mut record = Box::new([0; record::WORDS]);

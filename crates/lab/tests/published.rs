@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use countersteer_lab::published::{Files, Imported, import};
-use countersteer_model::profile::Profile;
+use countersteer_model::profile::{Profile, ReachKind};
 
 /// 429.mcf by ways: IPC, misses of the last-level cache per 1,000 instructions, bandwidths, stalls on its misses
 /// (pbbcache/cachesim, `simulator/input/metrics.csv`).
@@ -28,6 +28,10 @@ L3_LAT_CACHE.REFERENCE\tr4F2E\t29742181887
 CPU_CLK_UNHALTED.THREAD_P\tr003C\t1247473468975
 L1D_ALL_REF.ANY\tr0143\t272623029719
 L1I.MISSES\tr0280\t250515615
+DTLB_LOAD_MISSES.ANY\tr0108\t9664787768
+DTLB_LOAD_MISSES.STLB_HIT\tr1008\t1971958719
+DTLB_MISSES.ANY\tr0149\t10717646872
+ITLB_MISSES.ANY\tr0185\t864484
 BR_MISP_RETIRED.ALL_BRANCHES\tr00C5\t4620794408
 INST_RETIRED.ANY_P\tr00C0\t315276581557
 BR_INST_RETIRED.ALL_BRANCHES\tr00C4\t68429608861
@@ -102,6 +106,16 @@ fn tables_of_a_program_become_its_profile() {
     assert!(misses.is_sorted_by(|a, b| a >= b), "{misses:?}");
     let third = mcf.curve.iter().find(|p| p.cache_kib == 3584.0).unwrap();
     assert_eq!((third.mpki, &*third.from), (53.59, "pbbcache"));
+    let reach = |kind, entries: f64| {
+        let mut points = mcf.reach.iter();
+        let point = points.find(|p| p.kind == kind && p.entries == entries);
+        point.map(|p| p.mpki).unwrap()
+    };
+    // Page walks of loads and stores, and in smaller buffers also the loads that the second level translates.
+    assert_eq!(reach(ReachKind::DataPages, 512.0), 33.99);
+    assert_eq!(reach(ReachKind::DataPages, 64.0), 40.25);
+    assert_eq!(reach(ReachKind::CodeLines, 512.0), 0.7946);
+    assert_eq!(reach(ReachKind::CodePages, 640.0), 0.002742);
     let left_out = found.left_out.join("\n");
     assert!(
         left_out.contains("art00,1,NA") && left_out.contains("998.specrand"),

@@ -1,6 +1,6 @@
 //! Misses of the instruction cache and of translation buffers, from the raw events.
 
-use countersteer_model::profile::published::{ASSUMED, Figure};
+use countersteer_model::profile::published::Figure;
 use countersteer_model::profile::{ReachKind, ReachPoint};
 
 use super::NEHALEM;
@@ -13,16 +13,6 @@ const CODE_LINES: f64 = 512.0;
 const DATA_ENTRIES: f64 = 64.0;
 const CODE_ENTRIES: f64 = 640.0;
 const SECOND_ENTRIES: f64 = 512.0;
-/// Misses of larger and smaller instruction caches over those of Nehalem's, by lines: medians of the shipped recorded profiles
-/// that miss it more than once per kilo-instruction.
-const CODE_SHAPE: [(f64, f64); 5] = [
-    (256.0, 1.8),
-    (CODE_LINES, 1.0),
-    (1024.0, 0.5),
-    (2048.0, 0.2),
-    (3072.0, 0.1),
-];
-
 /// Events of loads that miss the first level of translation: those that the second level has, and page walks.
 const LOADS_SECOND: &str = "DTLB_LOAD_MISSES.STLB_HIT";
 const LOADS_WALK: &str = "DTLB_LOAD_MISSES.ANY";
@@ -41,7 +31,14 @@ fn made(runs: &[Events]) -> Option<Vec<ReachPoint>> {
     let mut add = |kind, entries, of: &dyn Fn(&Events) -> Option<f64>| {
         let (mpki, other) = (1000.0 * of(last)?, 1000.0 * of(first)?);
         let error = (0.5 * (mpki - other).abs()).max(ONE_RUN * mpki);
-        points.push(point((kind, entries), mpki, error, NEHALEM));
+        let Figure { value, error, from } = Figure::new(mpki, error, NEHALEM);
+        points.push(ReachPoint {
+            kind,
+            entries,
+            mpki: value,
+            error,
+            from,
+        });
         Some(())
     };
     add(ReachKind::DataPages, DATA_ENTRIES, &|e| {
@@ -51,30 +48,6 @@ fn made(runs: &[Events]) -> Option<Vec<ReachPoint>> {
         Some(e.of(LOADS_WALK)?.max(e.of(DATA_WALKS)?))
     })?;
     add(ReachKind::CodePages, CODE_ENTRIES, &|e| e.of(CODE_WALKS))?;
-    let mpki = 1000.0 * last.of(CODE_MISSES)?;
-    for (lines, part) in CODE_SHAPE {
-        let (error, from) = if lines == CODE_LINES {
-            (ONE_RUN * mpki, NEHALEM)
-        } else {
-            (0.5 * part * mpki, ASSUMED)
-        };
-        points.push(point(
-            (ReachKind::CodeLines, lines),
-            part * mpki,
-            error,
-            from,
-        ));
-    }
+    add(ReachKind::CodeLines, CODE_LINES, &|e| e.of(CODE_MISSES))?;
     Some(points)
-}
-
-fn point((kind, entries): (ReachKind, f64), mpki: f64, error: f64, from: &str) -> ReachPoint {
-    let Figure { value, error, from } = Figure::new(mpki, error, from);
-    ReachPoint {
-        kind,
-        entries,
-        mpki: value,
-        error,
-        from,
-    }
 }

@@ -126,10 +126,12 @@ const fn whole() -> f64 {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Buffers {
-    /// Size of the first-level instruction cache.
-    pub code_kib: f64,
-    /// Entries of the first-level translation buffer for code.
-    pub code_entries: f64,
+    /// Size of the first-level instruction cache; `None` if its misses cost nothing that was measured.
+    #[serde(default)]
+    pub code_kib: Option<f64>,
+    /// Entries of the first-level translation buffer for code; `None` if its misses cost nothing that was measured.
+    #[serde(default)]
+    pub code_entries: Option<f64>,
     /// Entries of the first-level translation buffer for loads.
     pub data_entries: f64,
     /// Entries of the second-level translation buffer.
