@@ -48,6 +48,17 @@ impl Histogram {
             .for_each(|(sum, n)| *sum += n);
     }
 
+    /// Returns the times since an earlier state of this histogram.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let buckets = self.buckets.iter().zip(&earlier.buckets);
+        Self {
+            buckets: buckets
+                .map(|(now, then)| now.saturating_sub(*then))
+                .collect(),
+        }
+    }
+
     /// Adds a time, `times` times.
     pub fn record(&mut self, ns: u64, times: u64) {
         let value = ns >> Self::GRAIN_BITS;

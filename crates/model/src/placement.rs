@@ -98,8 +98,10 @@ pub enum Target {
     Anywhere,
 }
 
-/// Admission table: thresholds of a metric by which an engine places new and waking threads at once, without calling the
-/// policy.
+/// Admission table: thresholds of a metric by which an engine places threads at once, without calling the policy.
+///
+/// It places new threads, and threads that wake after they slept through the last decision. In the simulator, a thread that
+/// slept for a shorter time keeps its placement. The engine in the kernel places every waking thread whose metric is known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AdmissionTable {
     /// Metric that is compared with the rows; a thread without a value gets the last row.

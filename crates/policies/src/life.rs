@@ -1,10 +1,13 @@
-//! Expected lifetimes of threads, and the threads that are too young for a move to pay off.
+//! Expected lifetimes of threads, the threads that are too young for a move to pay off, and the threads that sleep much.
 //!
 //! Input: the threads of each decision with the CPU time that they have used. Output: the threads left to the kernel, and the
 //! CPU time that each is expected to need.
 //!
 //! Linux can leave a thread on a slow core while a faster one is idle. A young thread therefore moves once to an idle core of a
 //! faster type. It is free again at the next decision.
+//!
+//! A thread that sleeps and wakes often gets a core from the kernel at each wakeup, and a fast one may be idle. Confined to a
+//! core, it would wait for that one. Whether it sleeps much is decided with hysteresis.
 //!
 //! A thread is expected to need as much CPU time again as it has used. Lifetimes of UNIX processes that last longer than a
 //! second have a tail that falls with the inverse of time. The median of the remaining time is therefore the age
@@ -32,6 +35,12 @@ const MOST_PROGRAMS: usize = 4_096;
 /// Weight of the newest lifetime in a program's mean.
 const LATEST: f64 = 0.25;
 
+/// Weight of the newest decision in the part of the time in which a thread is runnable.
+const NEWEST: f64 = 0.05;
+/// Part below which a thread sleeps much, and from which it no longer does.
+const SLEEPS: f64 = 0.7;
+const AWAKE: f64 = 0.85;
+
 /// State of a living thread.
 struct Life {
     program: Arc<str>,
@@ -46,6 +55,16 @@ struct Life {
     moved: bool,
     /// True until the thread is free again after that move.
     confined: bool,
+    /// Exponential mean of the decisions at which the thread was runnable.
+    awake: f64,
+    sleeps: bool,
+}
+
+impl Life {
+    fn note_runnable(&mut self, runnable: bool) {
+        self.awake += NEWEST * (f64::from(u8::from(runnable)) - self.awake);
+        self.sleeps = self.awake < if self.sleeps { AWAKE } else { SLEEPS };
+    }
 }
 
 /// Living threads, and the mean lifetimes of exited ones by program.
@@ -106,6 +125,8 @@ impl Lives {
                 left: None,
                 moved: false,
                 confined: false,
+                awake: 1.0,
+                sleeps: false,
             };
             let life = self.threads.entry(info.id).or_insert_with(begin);
             if life.program == *program {
@@ -116,6 +137,9 @@ impl Lives {
             } else {
                 let ended = std::mem::replace(life, begin());
                 self.end(ended);
+            }
+            if let Some(life) = self.threads.get_mut(&info.id) {
+                life.note_runnable(info.runnable);
             }
         }
     }
@@ -142,7 +166,12 @@ impl Lives {
         self.expected_s(thread) < self.young_s
     }
 
-    /// Returns placements of young threads. A thread on a slow core moves once to an idle core of a faster type. Other threads
+    /// True if a thread sleeps much of the time.
+    pub(crate) fn sleeps(&self, thread: ThreadId) -> bool {
+        self.threads.get(&thread).is_some_and(|life| life.sleeps)
+    }
+
+    /// Returns placements of threads that are left to the kernel: young ones, and those that sleep much. A young thread on a slow core moves once to an idle core of a faster type. Other threads
     /// are placed on all CPUs if they were not left to the kernel before, or if their affinity mask changed since.
     pub(crate) fn leave(&mut self, view: &View<'_>, young: &[&ThreadInfo]) -> Vec<ThreadPlacement> {
         let faster = self.faster(view, young);
@@ -164,7 +193,8 @@ impl Lives {
                 if !std::mem::take(&mut life.confined) {
                     life.left = Some(Arc::clone(&info.allowed));
                 }
-                place(Target::Anywhere, LEFT);
+                let rule = if life.sleeps { SLEEPER } else { LEFT };
+                place(Target::Anywhere, rule);
             }
         }
         placements
@@ -173,7 +203,8 @@ impl Lives {
     /// Returns the idle cores to which young threads move: the fastest cores, for the threads on the slowest ones.
     fn faster(&self, view: &View<'_>, young: &[&ThreadInfo]) -> BTreeMap<ThreadId, GroupId> {
         let topology = view.topology;
-        let moved = |id: ThreadId| self.threads.get(&id).is_none_or(|life| life.moved);
+        let stays = |life: &Life| life.moved || life.sleeps;
+        let moved = |id: ThreadId| self.threads.get(&id).is_none_or(stays);
         let core_type = |t: &ThreadInfo| topology.cpus[t.cpu.index()].core_type;
         let mut slow: Vec<&ThreadInfo> = young
             .iter()
@@ -203,6 +234,8 @@ impl Lives {
 
 /// Rules of placements of young threads.
 const LEFT: &str = "young: a move may not pay back, so Linux places it";
+/// Rule of placements of threads that sleep much.
+pub(crate) const SLEEPER: &str = "sleeps much of the time: Linux places it at each wakeup";
 const MOVED: &str = "young: a faster core is idle, so it moves there once";
 
 /// Returns a name for a thread's program that is the same in all runs: the path of the executable file, or the program's name

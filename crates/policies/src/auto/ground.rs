@@ -1,10 +1,14 @@
-//! Ground: the policies that can gain on a machine, best first, and the reason in words.
+//! Ground: the policies that can gain on a machine and on its load, best first, and the reason in words.
 //!
-//! Input: a topology. Output: a row of the table in the module's head.
+//! Input: a topology, the number of threads, and what their miss curves say. Output: a row of the table in the module's head, in
+//! the order for the load.
+
+use std::borrow::Cow;
 
 use countersteer_model::policy::PolicyDef;
 use countersteer_model::topology::{GroupBy, Topology};
 
+use super::curves::Worth;
 use crate::reach::{cores_alike, is_uniform};
 use crate::{contention, hsf, joint};
 
@@ -13,6 +17,17 @@ pub(super) struct Ground {
     pub candidates: &'static [&'static PolicyDef],
     /// Property of the machine that decides.
     pub why: &'static str,
+}
+
+/// Mean part of the time that caches decide, below which core types alone decide.
+const LITTLE: f64 = 0.02;
+/// Part for each thread below which no cache is worth a move.
+const NOTHING: f64 = 0.01;
+
+/// Policies for a load on a ground.
+pub(super) struct Choice {
+    pub candidates: Vec<&'static PolicyDef>,
+    pub why: Cow<'static, str>,
 }
 
 const UNIFORM: Ground = Ground {
@@ -56,6 +71,54 @@ impl Ground {
             (false, false) if number(GroupBy::Llc) >= cores => &PRIVATE,
             (false, _) => &CACHES,
         }
+    }
+
+    /// True if miss curves can change the choice here. Where SMT siblings share cores, they also share more than caches.
+    pub fn asks_curves(&self) -> bool {
+        [&TYPES, &CACHES]
+            .iter()
+            .any(|ground| ground.why == self.why)
+    }
+
+    /// Returns the policies before any miss curve is known.
+    pub fn choice(&self) -> Choice {
+        Choice {
+            candidates: self.candidates.to_vec(),
+            why: self.why.into(),
+        }
+    }
+
+    /// Returns the policies for a load whose miss curves are known, or cannot be (`None`).
+    pub fn choice_by(&self, worth: Option<Worth>, cpus: usize) -> Choice {
+        let mut choice = self.choice();
+        let Some(worth) = worth else {
+            choice.why = format!("{}; miss curves are not known", self.why).into();
+            return choice;
+        };
+        let fits = worth.threads <= cpus;
+        let percent = 100.0 * worth.mean;
+        if self.why == CACHES.why && fits && worth.most < NOTHING {
+            choice.candidates.clear();
+            choice.why = format!(
+                "left to Linux: by their miss curves, caches decide less than {:.0} % of the time of each of {} threads",
+                100.0 * NOTHING,
+                worth.threads
+            )
+            .into();
+            return choice;
+        }
+        let order = if self.why == TYPES.why && fits && worth.mean < LITTLE {
+            choice.candidates.reverse();
+            ", so core types alone"
+        } else {
+            ""
+        };
+        choice.why = format!(
+            "{}; by miss curves, caches decide {percent:.1} % of the time{order}",
+            self.why
+        )
+        .into();
+        choice
     }
 
     /// Number of runnable threads up to which Linux decides alone: alike cores, each thread with a last-level cache of its own.

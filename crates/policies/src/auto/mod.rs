@@ -11,13 +11,18 @@
 //! | cores alike, several last-level caches | `joint`, `contention` |
 //! | cores alike behind one cache, with SMT | `joint` |
 //! | core types differ, cores have SMT | `hsf`, `joint` |
-//! | core types differ, no SMT | `joint`, `hsf` |
+//! | core types differ, no SMT | `joint`, `hsf`; `hsf`, `joint` if caches decide little |
 //!
 //! Sources: the choice of an algorithm by features of the problem is that of Rice (Advances in Computers 15, 1976). Blocks and
 //! intervals are those of trials: Wang and Ramdas (Sequential Analysis 44, 2025).
 //!
 //! Decided here:
 //! - The order on a ground is that of mean gains of random mixes on simulated machines.
+//! - Miss curves say which part of the time caches decide: threads would save it with a last-level cache each. Signatures of
+//!   programs have curves, known at the start. Other curves are counted while threads run, which takes some seconds. If the
+//!   part is small and there are no more threads than CPUs, core types alone decide: `hsf` comes before `joint`. If cores are
+//!   alike and it is next to nothing for every thread, threads are left to Linux. The choice holds until the load changes. Where
+//!   a thread has no curve, the reason says so, and the order stays.
 //! - A policy first decides for 16 s after it has confined a thread. Then a block under Linux of `block_ms` follows. The first
 //!   quarter of a block is not counted. Threads first go back to the CPUs on which Linux last had them. Linux itself
 //!   leaves running threads where they are if no CPU is overloaded.
@@ -40,6 +45,7 @@
 //! Assumes: instructions are counted; otherwise threads are left to Linux. Loses: to a better policy that the ground does not list
 //! first; with phases longer than a block, the evidence takes minutes; by blocks under Linux where the policy gains.
 
+mod curves;
 mod ground;
 mod masks;
 mod policy;

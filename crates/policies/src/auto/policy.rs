@@ -14,7 +14,8 @@ use countersteer_model::policy::{
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
 
-use super::ground::Ground;
+use super::curves::Curves;
+use super::ground::{Choice, Ground};
 use super::masks::Masks;
 use super::trial::{Arm, Trial, Verdict};
 use crate::abstain::Abstention;
@@ -36,6 +37,8 @@ const AGAIN: Nanos = Nanos::from_millis(60_000);
 const MOST_AGAIN: Nanos = Nanos::from_millis(960_000);
 /// Least time without a policy.
 const CALM: Nanos = Nanos::from_millis(10_000);
+/// Time after which a choice is made without the miss curves that are not known.
+const PATIENCE: Nanos = Nanos::from_millis(5_000);
 /// CPU time in s of a thread from which its instructions must have been counted.
 const COUNTED_S: f64 = 0.5;
 /// Relative change of the number of threads from which the comparison starts over.
@@ -71,6 +74,12 @@ pub(super) struct Auto {
     needs_changed: bool,
     topology: Arc<Topology>,
     ground: &'static Ground,
+    /// Policies for the present load.
+    choice: Choice,
+    /// Miss curves until the choice is made; `None` where they change nothing.
+    curves: Option<Curves>,
+    /// Time since which the choice is open.
+    open: Option<Nanos>,
     block: Nanos,
     few: usize,
     candidate: Option<Candidate>,
@@ -96,6 +105,9 @@ impl Auto {
             needs_changed: false,
             topology: Arc::clone(topology),
             ground,
+            choice: ground.choice(),
+            curves: ground.asks_curves().then(|| Curves::new(topology)),
+            open: Some(Nanos::ZERO),
             block: Nanos::from_secs_f64(params.number("block_ms", 1.0)? * 1e-3),
             few: Ground::few(topology),
             candidate: None,
@@ -118,7 +130,7 @@ impl Auto {
     /// Begins with the candidate of a row; without one, threads are left to Linux.
     fn begin(&mut self, row: usize) -> Result<(), PolicyError> {
         self.needs_changed = true;
-        let Some(def) = self.ground.candidates.get(row) else {
+        let Some(def) = self.choice.candidates.get(row) else {
             self.candidate = None;
             self.needs = Needs::NOTHING;
             return Ok(());
@@ -173,7 +185,7 @@ impl Auto {
     fn give_up(&mut self, view: &View<'_>, rule: String, next: usize) -> Placement {
         let released = self.candidate.as_ref().map(|c| c.release(view, COMPARED));
         self.abstention = Abstention::new(rule);
-        if next >= self.ground.candidates.len() {
+        if next >= self.choice.candidates.len() {
             self.dropped = Some((view.now, view.threads.len()));
         }
         // The ground's policies have no parameter that could be wrong.
@@ -199,10 +211,36 @@ impl Auto {
                 true => AGAIN,
                 false => Nanos(self.again.0 * 2).min(MOST_AGAIN),
             };
+            self.choice = self.ground.choice();
+            self.open = Some(view.now);
             if self.begin(0).is_err() {
                 self.candidate = None;
             }
         }
+    }
+
+    /// Chooses the policies by miss curves once they are known, or waited for in vain. Returns the placement that ends what the
+    /// present candidate did, if another one takes its place.
+    fn consider(&mut self, view: &mut View<'_>) -> Option<Placement> {
+        let since = self.open?;
+        let curves = self.curves.as_mut()?;
+        let candidate = self.candidate.as_ref()?;
+        if candidate.trial.arm() != Arm::Steer {
+            return None;
+        }
+        curves.note(view);
+        let worth = curves.worth(view);
+        if worth.is_none() && view.now.since(since) < PATIENCE {
+            return None;
+        }
+        self.open = None;
+        self.choice = self.ground.choice_by(worth, view.topology.cpus.len());
+        let first = self.choice.candidates.first().map(|def| def.name);
+        if first == Some(candidate.name) {
+            return None;
+        }
+        let why = self.choice.why.to_string();
+        Some(self.give_up(view, why, 0))
     }
 }
 
@@ -211,11 +249,11 @@ fn is_another_load(threads: usize, before: usize) -> bool {
 }
 
 impl Candidate {
-    /// Starts the comparison over if the number of threads changed.
-    fn compare_load(&mut self, view: &View<'_>) {
+    /// Starts the comparison over if the number of threads changed. Returns true if it did.
+    fn compare_load(&mut self, view: &View<'_>) -> bool {
         let threads = view.threads.len();
         if !is_another_load(threads, self.load) || self.trial.arm() == Arm::Linux {
-            return;
+            return false;
         }
         self.load = threads;
         let acted = self.trial.has_begun();
@@ -223,6 +261,7 @@ impl Candidate {
         if acted {
             self.trial.acts(view.now);
         }
+        true
     }
 
     /// Lets the policy decide.
@@ -330,10 +369,13 @@ impl Auto {
         let few = active(view).len() <= self.few;
         let uncounted = self.candidate.is_some() && self.is_uncounted(view);
         if uncounted {
-            let end = self.ground.candidates.len();
+            let end = self.choice.candidates.len();
             return self.give_up(view, UNCOUNTED.to_owned(), end);
         }
-        let why = self.ground.why;
+        if let Some(placement) = self.consider(view) {
+            return placement;
+        }
+        let why = self.choice.why.clone();
         let Some(candidate) = self.candidate.as_mut() else {
             return Placement {
                 threads: self.abstention.leave(view),
@@ -346,7 +388,9 @@ impl Auto {
                 ..Placement::default()
             };
         }
-        candidate.compare_load(view);
+        if candidate.compare_load(view) && self.open.is_none() {
+            self.open = Some(view.now);
+        }
         let before = candidate.trial.arm();
         let verdict = candidate.trial.turn(view.now);
         if verdict == Some(Verdict::Dropped) {
@@ -371,7 +415,7 @@ impl Auto {
                 candidate.send_home(&self.home, view)
             }
             _ => {
-                let mut placement = candidate.steer(why, view, rng);
+                let mut placement = candidate.steer(&why, view, rng);
                 if verdict == Some(Verdict::Adopted) {
                     placement.threads = candidate.announce();
                 }

@@ -3,7 +3,9 @@ use std::sync::Arc;
 
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::driver::{DriverConfig, Recorder, drive};
-use countersteer_model::engine::{Applied, Engine, Observation, ThreadInfo, Watch};
+use countersteer_model::engine::{
+    Applied, Engine, Forecast, Observation, ThreadForecast, ThreadInfo, Watch,
+};
 use countersteer_model::machine::Machine;
 use countersteer_model::metric::MetricBank;
 use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
@@ -11,9 +13,11 @@ use countersteer_model::policy::{
     MakePolicy, Needs, Params, Policy, PolicyDef, PolicyError, PolicyRng, View, policy_rng,
 };
 use countersteer_model::sample::{Event, Sample, Samples};
+use countersteer_model::signature::Signature;
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{CoreTypeId, CpuId, GroupId, Nanos, ProgramId, ThreadId};
 
+use super::curves::Worth;
 use super::ground::Ground;
 use super::policy::{Auto, DEF};
 
@@ -327,7 +331,7 @@ fn alike_cores_behind_one_cache_are_left_to_linux_with_the_reason() {
     let alike = format!("{}{}", &TWO_TYPES[..small], &TWO_TYPES[cores..]);
     let topology = topology(&alike.replace("type = \"small\"", "type = \"big\""));
     assert_eq!(topology.groups_by(GroupBy::CoreType).len(), 1);
-    let placed = decide_about_one(&topology, 1e9);
+    let placed = decide_about_one(&topology, 1e9, None);
     assert_eq!(placed.target, Target::Anywhere);
     assert!(
         placed.reason.rule.contains("all cores are alike"),
@@ -338,17 +342,117 @@ fn alike_cores_behind_one_cache_are_left_to_linux_with_the_reason() {
 #[test]
 fn threads_are_left_to_linux_where_instructions_are_not_counted() {
     let topology = topology(TWO_TYPES);
-    let placed = decide_about_one(&topology, 0.0);
+    let placed = decide_about_one(&topology, 0.0, None);
     assert!(placed.reason.rule.contains("not counted"), "{placed:?}");
-    let placed = decide_about_one(&topology, 1e9);
+    let placed = decide_about_one(&topology, 1e9, None);
     assert!(
         placed.reason.rule.contains("core types differ"),
         "{placed:?}"
     );
 }
 
-/// Decision about a thread that ran for a second.
-fn decide_about_one(topology: &Arc<Topology>, instructions: f64) -> ThreadPlacement {
+#[test]
+fn miss_curves_choose_between_core_types_and_caches_and_the_reason_says_so() {
+    let juno = topology(include_str!("../../../../machines/juno-2-4.toml"));
+    let quad = topology(include_str!("../../../../machines/core2-quad.toml"));
+    let worth = |mean: f64, most: f64, threads: usize| {
+        Some(Worth {
+            mean,
+            most,
+            threads,
+        })
+    };
+    for (machine, worth, first, words) in [
+        (&juno, None, Some("joint"), "miss curves are not known"),
+        (
+            &juno,
+            worth(0.001, 0.005, 6),
+            Some("hsf"),
+            "0.1 % of the time, so core types alone",
+        ),
+        (
+            &juno,
+            worth(0.2, 0.5, 6),
+            Some("joint"),
+            "caches decide 20.0 % of the time",
+        ),
+        (
+            &juno,
+            worth(0.001, 0.005, 7),
+            Some("joint"),
+            "caches decide 0.1 % of the time",
+        ),
+        (
+            &quad,
+            worth(0.001, 0.005, 4),
+            None,
+            "left to Linux: by their miss curves",
+        ),
+        (
+            &quad,
+            worth(0.001, 0.005, 5),
+            Some("joint"),
+            "caches decide 0.1 %",
+        ),
+        (
+            &quad,
+            worth(0.001, 0.05, 4),
+            Some("joint"),
+            "caches decide 0.1 %",
+        ),
+    ] {
+        let choice = Ground::of(machine).choice_by(worth, machine.cpus.len());
+        assert_eq!(
+            choice.candidates.first().map(|def| def.name),
+            first,
+            "{worth:?}"
+        );
+        assert!(choice.why.contains(words), "{}", choice.why);
+    }
+}
+
+/// Programs that all have this many misses per instruction in caches smaller than 1 MiB, and none in larger ones.
+struct Known(f64);
+
+impl Forecast for Known {
+    fn predicts(&self) -> bool {
+        false
+    }
+
+    fn steady_state(&mut self, _: &[ThreadId], _: &[CpuId]) -> Vec<ThreadForecast> {
+        Vec::new()
+    }
+
+    fn signature(&mut self, _: ThreadId) -> Option<Signature> {
+        Some(Signature::new(
+            |lines, _| if lines < 16_384.0 { self.0 } else { 0.0 },
+        ))
+    }
+}
+
+#[test]
+fn signatures_decide_at_the_start() {
+    let juno = topology(include_str!("../../../../machines/juno-2-4.toml"));
+    let quad = topology(include_str!("../../../../machines/core2-quad.toml"));
+    let rule = |topology: &Arc<Topology>, misses: f64| {
+        let placed = decide_about_one(topology, 1e9, Some(Known(misses)));
+        placed.reason.rule.to_string()
+    };
+    let flat = rule(&juno, 0.0);
+    assert!(
+        flat.contains("0.0 % of the time, so core types alone"),
+        "{flat}"
+    );
+    let flat = rule(&quad, 0.0);
+    assert!(flat.starts_with("left to Linux"), "{flat}");
+}
+
+/// Decision about a thread that ran for a second, by engines with and without signatures.
+fn decide_about_one(
+    topology: &Arc<Topology>,
+    instructions: f64,
+    mut known: Option<Known>,
+) -> ThreadPlacement {
     let info = ThreadInfo {
         id: ThreadId(0),
         program: ProgramId(0),
@@ -379,7 +483,7 @@ fn decide_about_one(topology: &Arc<Topology>, instructions: f64) -> ThreadPlacem
         programs: &[],
         events: &[],
         metrics: &metrics,
-        forecast: None,
+        forecast: known.as_mut().map(|known| known as &mut dyn Forecast),
     };
     auto.decide(&mut view, &mut policy_rng(1)).threads.remove(0)
 }

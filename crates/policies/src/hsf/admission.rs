@@ -8,16 +8,21 @@ use super::Hsf;
 use super::candidate::Candidate;
 
 impl Hsf {
-    /// Returns the admission table of a decision; `None` if it did not change.
+    /// Returns the admission table of a decision, without rows if there are sleepers. `None` if it did not change.
     pub(super) fn admission(
         &mut self,
         all: &[Candidate<'_>],
         ranks: &[usize],
+        sleepers: bool,
     ) -> Option<AdmissionTable> {
         if all.iter().any(|c| c.sent.is_some()) {
             return None;
         }
-        let rows = self.rows(all, ranks);
+        let rows = if sleepers {
+            Vec::new()
+        } else {
+            self.rows(all, ranks)
+        };
         let table = AdmissionTable {
             metric: self.source.metric.into(),
             rows,

@@ -102,7 +102,8 @@ fn note_phases(view: &View<'_>, all: &mut [Candidate<'_>]) {
 impl Hsf {
     /// Returns the active threads in ascending order of ids, and their programs unless `tlp=thread`.
     pub(super) fn candidates<'a>(&self, view: &View<'a>) -> (Vec<Candidate<'a>>, Programs) {
-        let active = active(view);
+        let mut active = active(view);
+        active.retain(|t| !self.is_sleeper(t.id));
         let mut all = self.known(view, &active);
         if self.needs.phases {
             note_phases(view, &mut all);

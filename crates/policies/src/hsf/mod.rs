@@ -35,6 +35,9 @@
 //!   is fast enough (`qos_permille`). Neither is sent to be measured.
 //! - With `sf=model` a thread's first second of CPU time is left to Linux (`young_ms`): moves of threads that may end soon do
 //!   not pay back. Only an idle core of a faster type is used at once, by one move. Young threads are never sent to be measured, and other threads come before them.
+//! - With `sf=model` threads that sleep much of the time are left to Linux, which chooses a core at each wakeup. They would
+//!   otherwise be confined to slow cores while fast ones are idle. As long as there are such threads, there is no admission
+//!   table, since an engine in the kernel would send each of them to the fast cores at each wakeup.
 //! - With `clamp=on` the frequency follows the core slot. A thread that comes to a fast core gets its full frequency at once,
 //!   instead of when its load has grown there. A thread on a slow core does not keep up clocks from which it gains little.
 
@@ -55,7 +58,7 @@ use countersteer_model::policy::{
     CoreSlots, HintClass, Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View,
 };
 use countersteer_model::topology::Topology;
-use countersteer_model::units::{GroupId, Nanos};
+use countersteer_model::units::{GroupId, Nanos, ThreadId};
 
 use crate::life::{Lives, YOUNG};
 use crate::order::free;
@@ -248,6 +251,19 @@ impl Hsf {
         self.memory.sort_by_key(|m| m.thread);
     }
 
+    /// Returns the young threads and the sleepers, in ascending order of ids.
+    fn left<'a>(&self, view: &View<'a>, young: &[&'a ThreadInfo]) -> Vec<&'a ThreadInfo> {
+        let is_left = |t: &&ThreadInfo| {
+            self.is_sleeper(t.id) || young.binary_search_by_key(&t.id, |y| y.id).is_ok()
+        };
+        view.threads.iter().filter(is_left).collect()
+    }
+
+    /// True if a thread is left to Linux since it sleeps much of the time.
+    fn is_sleeper(&self, thread: ThreadId) -> bool {
+        !self.lives.is_off() && self.lives.sleeps(thread)
+    }
+
     fn reason(&self, c: &Candidate<'_>, rank: usize) -> Reason {
         let ranks = self.slots.ranks().iter().zip(&self.between);
         let predicted =
@@ -320,7 +336,8 @@ impl Policy for Hsf {
         self.doubt(&mut all, &quota);
         let mut ranks = self.rank(&all, &quota);
         self.end_visit(&mut all, &ranks);
-        let admission = self.admission(&all, &ranks);
+        let sleepers = view.threads.iter().any(|t| self.is_sleeper(t.id));
+        let admission = self.admission(&all, &ranks, sleepers);
         let turned = self.take_turns(view, &all, &programs, &mut ranks);
         let (young, old): (Vec<usize>, Vec<usize>) =
             (0..all.len()).partition(|row| all[*row].young);
@@ -342,7 +359,8 @@ impl Policy for Hsf {
         };
         let mut threads: Vec<ThreadPlacement> = moves.into_iter().map(place).collect();
         let young: Vec<&ThreadInfo> = young.iter().map(|row| all[*row].info).collect();
-        threads.extend(self.lives.leave(view, &young));
+        let left = self.left(view, &young);
+        threads.extend(self.lives.leave(view, &left));
         threads.sort_by_key(|t| t.thread);
         self.remember(view, &all, &ranks, turned);
         Placement {

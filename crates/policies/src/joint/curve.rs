@@ -21,7 +21,7 @@ const MOST: f64 = 0.5;
 
 /// Sums over the samples.
 #[derive(Clone, Debug)]
-pub(super) struct Points {
+pub(crate) struct Points {
     weight: [f32; SIZES],
     sum: [f32; SIZES],
     /// Lines beyond which the thread had no use for more, when last seen with room to spare.
@@ -30,7 +30,7 @@ pub(super) struct Points {
 
 /// Miss curve.
 #[derive(Clone, Debug)]
-pub(super) struct Curve {
+pub(crate) struct Curve {
     /// Misses per instruction by size.
     misses: [f64; SIZES],
     /// Instructions after which each size is filled, from empty.

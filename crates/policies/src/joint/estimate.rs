@@ -9,7 +9,6 @@
 //! a ratio of the kind; ratios are learnt just after moves. A kind without measurements takes its ratio from the speed-up
 //! factor that counters predict.
 
-use countersteer_model::engine::ThreadInfo;
 use countersteer_model::units::GroupId;
 
 use super::curve::{Curve, Points};
@@ -105,8 +104,6 @@ pub(super) struct Estimate {
     exposed: f64,
     /// Exponential mean of the plausible exposed part.
     plausible: f64,
-    /// Part of the time in which it is runnable.
-    pub duty: f64,
     /// Number of moves, decaying.
     pub restless: f64,
     /// Instructions per ns while running, exponential mean.
@@ -151,7 +148,6 @@ impl Estimate {
             sf: None,
             exposed: MOST_EXPOSED,
             plausible: MOST_EXPOSED,
-            duty: 1.0,
             restless: 0.0,
             speed: 0.0,
             traffic: 0.0,
@@ -166,10 +162,8 @@ impl Estimate {
         self.kinds[kind].count >= KNOWN
     }
 
-    /// Updates the part of the time in which it is runnable.
-    pub fn stirred(&mut self, info: &ThreadInfo, active: bool) {
-        let wants = f64::from(u8::from(info.runnable || active));
-        self.duty += 0.1 * (wants - self.duty);
+    /// Lets its reluctance to move decay.
+    pub fn calm(&mut self) {
         self.restless *= CALM;
     }
 

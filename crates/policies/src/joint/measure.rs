@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_model::engine::ThreadInfo;
 use countersteer_model::policy::View;
 use countersteer_model::units::{LINE_BYTES, ThreadId};
 
@@ -69,7 +68,7 @@ impl Joint {
     }
 
     /// Adds the last interval.
-    pub(super) fn note(&mut self, view: &View<'_>, stirred: &[&ThreadInfo]) {
+    pub(super) fn note(&mut self, view: &View<'_>) {
         let alive = |id: &ThreadId| view.lives(*id);
         self.threads.retain(|id, _| alive(id));
         self.placed.retain(|id, _| alive(id));
@@ -81,12 +80,11 @@ impl Joint {
         let columns = METRICS.map(|name| view.metrics.column(name));
         let mut readings = BTreeMap::new();
         for info in view.threads {
-            let active = stirred.binary_search_by_key(&info.id, |t| t.id).is_ok();
             let estimate = self
                 .threads
                 .entry(info.id)
                 .or_insert_with(|| Estimate::new(kinds));
-            estimate.stirred(info, active);
+            estimate.calm();
             if let Some(reading) = self.read(view, &columns, info.id).filter(|r| r.ran_s > 0.0) {
                 readings.insert(info.id, reading);
             }

@@ -15,7 +15,7 @@
 //! - If counters predict no factor and a thread has not run on each kind of core, nothing is predicted and nothing moved.
 //! - A change is checked by the speeds that the threads then reach. A change that lost is undone, and not tried again for a
 //!   time that doubles.
-//! - Threads that want a CPU less than half of the time are left to the kernel.
+//! - Threads that sleep much of the time are left to the kernel, which chooses a core at each wakeup.
 //! - A program counts once, whatever its number of threads.
 //! - `objective=fairness` weighs threads by their lag in progress, so that they alternate on the fast places.
 //! - `objective=energy` is the machine's energy per instruction of all threads; `edp` is that times the time. A core that runs
@@ -25,7 +25,7 @@
 //! file. Loses: if phases are shorter than a second; on uniform machines and work, by the cost of exploration; to `acfs` in
 //! fairness on machines without shared caches.
 
-mod curve;
+pub(crate) mod curve;
 mod estimate;
 mod measure;
 mod places;

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use countersteer_model::engine::ThreadInfo;
 use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_model::policy::{
-    Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View, active,
+    Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View,
 };
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{GroupId, Nanos, ProgramId, ThreadId};
 use rand::RngExt;
 
-use crate::life::{Lives, YOUNG};
+use crate::life::{Lives, SLEEPER, YOUNG};
 
 use self::trial::Trial;
 use super::estimate::{Estimate, Subject};
@@ -78,8 +78,6 @@ pub(super) const METRICS: [&str; 7] = [
     "energy_per_instruction",
     "llc_apki",
 ];
-/// Part of the time below which a runnable thread is left to the kernel.
-const HEAVY: f64 = 0.5;
 /// Rows solved per search.
 const EFFORT: usize = 30_000;
 /// Exchanges and moves evaluated per step of a search.
@@ -419,9 +417,8 @@ impl Policy for Joint {
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
         self.lives.note(view);
-        let stirred = active(view);
-        self.note(view, &stirred);
-        let is_heavy = |t: &&ThreadInfo| self.threads.get(&t.id).is_some_and(|e| e.duty >= HEAVY);
+        self.note(view);
+        let is_heavy = |t: &&ThreadInfo| !self.lives.sleeps(t.id);
         let heavy: Vec<&ThreadInfo> = view.threads.iter().filter(is_heavy).collect();
         let (young, old): (Vec<&ThreadInfo>, Vec<&ThreadInfo>) =
             heavy.iter().partition(|t| self.lives.is_young(t.id));
@@ -443,7 +440,7 @@ impl Policy for Joint {
             if self.placed.contains_key(&info.id) {
                 self.light.remove(&info.id);
             } else if self.light.insert(info.id, view.now).is_none() {
-                let reason = Reason::rule("sleeps most of the time: the kernel places it");
+                let reason = Reason::rule(SLEEPER);
                 threads.push(ThreadPlacement::new(info.id, Target::Anywhere, reason));
             }
         }

@@ -18,6 +18,7 @@ mod runner;
 mod short;
 mod signatures;
 mod silicon;
+mod sleepers;
 mod spec;
 mod speed;
 mod yardstick;
@@ -28,7 +29,7 @@ use std::error::Error;
 type Bench = (&'static str, fn() -> Result<(), Box<dyn Error>>);
 
 /// Every benchmark.
-const BENCHES: [Bench; 18] = [
+const BENCHES: [Bench; 19] = [
     ("closed-forms", closed_forms::run),
     ("mixes", mixes::run),
     ("cmpschedsim-mix", contention::the_mix),
@@ -42,6 +43,7 @@ const BENCHES: [Bench; 18] = [
     ("signatures", signatures::run),
     ("silicon", silicon::run),
     ("namesakes", namesakes::run),
+    ("sleepers", sleepers::run),
     ("spec", spec::run),
     ("yardstick", yardstick::run),
     ("evidence", evidence::run),

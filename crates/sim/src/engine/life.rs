@@ -127,6 +127,7 @@ impl Simulation {
         let thread = &mut self.threads[id.index()];
         if thread.runnable {
             thread.runnable = false;
+            thread.slept = self.now;
             self.linux.block(id, self.now);
             self.event(id, ThreadEventKind::Sleep);
         }
@@ -141,7 +142,9 @@ impl Simulation {
             return self.fork(row, id, waker);
         }
         self.threads[id.index()].runnable = true;
-        if let Some(cpus) = self.admission_target(id) {
+        // The last decision placed a thread that was awake since the observation before it.
+        let long = self.threads[id.index()].slept < self.observed[1];
+        if let Some(cpus) = self.admission_target(id).filter(|_| long) {
             self.confine(id, &cpus);
         }
         self.linux.wake(id, waker, self.now);

@@ -133,6 +133,8 @@ pub struct Simulation {
     admission: Option<AdmissionTable>,
     /// For each thread: group that the admission table selects by the metrics of the last observation.
     admission_groups: Vec<Option<GroupId>>,
+    /// Times of the last observation and of the one before.
+    observed: [Nanos; 2],
     migrations: u64,
     switches: u64,
     budget: Option<Budget>,
@@ -162,6 +164,8 @@ struct Thread {
     cpu: CpuId,
     running_since: Option<Nanos>,
     runnable: bool,
+    /// Time at which the thread last went to sleep.
+    slept: Nanos,
     /// Running time of the thread on each core type, up to the last context switch.
     ran_by_type: Vec<Nanos>,
 }
@@ -178,6 +182,7 @@ impl Thread {
             cpu: CpuId(0),
             running_since: None,
             runnable: false,
+            slept: Nanos::ZERO,
             ran_by_type: vec![Nanos::ZERO; topology.core_types.len()],
         }
     }
@@ -258,6 +263,7 @@ impl Simulation {
             finished_buffer: Vec::new(),
             admission: None,
             admission_groups: Vec::new(),
+            observed: [Nanos::ZERO; 2],
             migrations: 0,
             switches: 0,
             budget: None,

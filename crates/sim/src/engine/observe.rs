@@ -26,6 +26,7 @@ impl Engine for Simulation {
                 groups_on(&self.topology, core_type, watch.metrics)
             });
         }
+        self.observed = [self.now, self.observed[0]];
         self.admit_by(watch.values);
         self.run(until, watch.events)?;
         let finished = self.finished();
@@ -113,7 +114,8 @@ impl Simulation {
         Some(Arc::clone(&self.topology.group(group).cpus))
     }
 
-    /// Selects for each thread the group in which it starts if it forks or wakes before the next observation.
+    /// Selects for each thread the group in which it starts if it forks, or wakes after a long sleep, before the next
+    /// observation.
     pub(super) fn admit_by(&mut self, values: Option<&MetricBank>) {
         let Some(table) = &self.admission else {
             return;

@@ -1,5 +1,6 @@
 //! Results at the end of a simulation: completed runs, run times alone, use of cores and caches.
 
+use countersteer_model::latency::Histogram;
 use countersteer_model::score::{Outcome, ProgramOutcome, RunQueueLatency};
 
 use super::Simulation;
@@ -59,6 +60,12 @@ impl Simulation {
         usage
     }
 
+    /// Returns the run-queue latencies of a program so far, by its row in the plan; `None` before its first wait.
+    #[must_use]
+    pub fn waits(&self, program: usize) -> Option<Histogram> {
+        self.linux.waits(program as u32)
+    }
+
     fn program_outcome(&mut self, row: usize) -> ProgramOutcome {
         let program = &self.programs[row];
         let alone = Alone::new(&self.topology, &*self.progress);
@@ -84,8 +91,7 @@ impl Simulation {
             run_instructions: program.instructions(),
             cycles,
             sampled,
-            run_queue_latency: (self.linux.waits(row as u32))
-                .and_then(|waits| RunQueueLatency::of(&waits)),
+            run_queue_latency: (self.waits(row)).and_then(|waits| RunQueueLatency::of(&waits)),
         }
     }
 
