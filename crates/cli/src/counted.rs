@@ -13,7 +13,7 @@ use countersteer_model::metric::MetricDef;
 use countersteer_model::units::Nanos;
 use countersteer_sysfs::sensors::column_of;
 
-use crate::derivable::derivable;
+use crate::derivable::{derivable, helps};
 use crate::error::{Kind, failure};
 use crate::library;
 
@@ -189,7 +189,7 @@ fn events_behind(
     }
     for name in metrics
         .iter()
-        .flat_map(|m| names(m.helps))
+        .flat_map(|m| names(&helps(m)))
         .filter(|name| counts(name))
     {
         if !needed.contains(&name) && !helpful.contains(&name) {

@@ -2,8 +2,8 @@
 //!
 //! Input: samples. Output: [`ThreadEventKind::Phase`] among the events. The definition of a phase is that of the kernel's
 //! engine. It uses the first ratio of the core type's step table ([`crate::metric::steps`]; cycles per instruction unless the
-//! machine's file says otherwise). A phase ends if the ratio differs by more than a quarter from its value at the start of
-//! the phase, in two consecutive samples. Ratios of different core types are not compared.
+//! machine's file says otherwise). A phase ends if the ratio differs by more than a quarter from its running mean in two
+//! consecutive samples. The mean starts with the phase. Ratios of different core types are not compared.
 //!
 //! The speed-up factor would be a less sensitive criterion: its models saturate in ranges where programs still differ much.
 
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use crate::departed::Departed;
 use crate::engine::{Observation, ThreadEvent, ThreadEventKind};
-use crate::metric::steps::{is_away, step_models};
+use crate::metric::steps::{is_away, running_mean, step_models};
 use crate::models::FixedModel;
 use crate::sample::Row;
 use crate::topology::Topology;
@@ -23,9 +23,9 @@ const MOST_DOUBTS: u32 = 2;
 /// Current phase of a thread on one core type.
 #[derive(Clone, Copy)]
 struct Present {
-    /// Ratio at the start of the phase, in Q20 fixed point.
-    began_q20: u64,
-    /// Number of consecutive samples whose ratio differs from that at the start.
+    /// Running mean of the phase's ratios, in Q20 fixed point.
+    mean_q20: u64,
+    /// Number of consecutive samples whose ratio differs from the mean.
     doubts: u32,
 }
 
@@ -78,8 +78,12 @@ impl Phases {
         seen.tells_phases = true;
     }
 
+    pub(crate) fn forget(&mut self, thread: ThreadId) {
+        self.present.remove(&thread);
+    }
+
     /// True if another phase began with this sample or the one before, so that the thread's phase has ended.
-    fn begins(&mut self, thread: ThreadId, sample: &Row<'_>) -> bool {
+    pub(crate) fn begins(&mut self, thread: ThreadId, sample: &Row<'_>) -> bool {
         let feature = self
             .models
             .get(sample.core_type.index())
@@ -89,15 +93,16 @@ impl Phases {
         };
         let types = self.present.entry(thread).or_default();
         let anew = Present {
-            began_q20: ratio,
+            mean_q20: ratio,
             doubts: 0,
         };
         let present = types.entry(sample.core_type).or_insert(anew);
-        present.doubts = if is_away(ratio, present.began_q20) {
-            present.doubts + 1
+        if is_away(ratio, present.mean_q20) {
+            present.doubts += 1;
         } else {
-            0
-        };
+            present.doubts = 0;
+            present.mean_q20 = running_mean(present.mean_q20, ratio);
+        }
         if present.doubts < MOST_DOUBTS {
             return false;
         }

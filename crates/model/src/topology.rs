@@ -2,6 +2,8 @@
 //!
 //! Input: a [`Machine`]. Output: dense tables, all indexed by the identifiers of [`crate::units`].
 
+mod part;
+
 use std::sync::Arc;
 
 use schemars::JsonSchema;

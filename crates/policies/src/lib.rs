@@ -21,6 +21,7 @@ mod ef;
 mod eqp;
 mod foreground;
 mod greedy_energy;
+mod groups;
 mod hass;
 mod hsf;
 mod interval;
@@ -82,5 +83,6 @@ policies! {
     joint::DEF: "joint/mod.rs",
     clusters::DEF: "clusters/mod.rs",
     auto::DEF: "auto/mod.rs",
+    groups::DEF: "groups/mod.rs",
     scx::DEF: "scx.rs",
 }

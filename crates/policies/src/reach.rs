@@ -176,6 +176,7 @@ const REACH: &[Reach] = &[
     ),
     row("joint", Apart::Nothing, false),
     row("auto", Apart::Nothing, false),
+    row("groups", Apart::Nothing, false),
     row("scx", Apart::Nothing, true),
     on(&[Ground::CoresAlike], row("clusters", Apart::Ways, false)),
 ];
@@ -271,6 +272,8 @@ pub fn shelf(topology: &Topology) -> Shelf {
             Some("baselines of papers")
         } else if name == crate::scx::NAME {
             Some("runs a scheduler that you name: scx:path=FILE.bpf.c")
+        } else if name == crate::groups::DEF.name {
+            Some("divides the machine among policies that you name: groups:by=llc,policy=hsf")
         } else if name == CHOOSES {
             Some("chooses among the others: name it to compare it")
         } else if reach(name).is_some_and(|r| r.apart == Apart::Ways) {

@@ -221,6 +221,7 @@ conformance! {
     ipc_driven_conforms = "ipc-driven",
     joint_conforms = "joint",
     auto_conforms = "auto",
+    groups_conform = "groups",
     clusters_conforms = "clusters",
     rr_conforms = "rr",
     aarr_conforms = "aarr",

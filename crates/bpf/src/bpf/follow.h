@@ -79,7 +79,7 @@ struct model {
 
 /* Counts of multiplexed sets for a thread on one class of CPUs, within one phase. */
 struct round {
-	u64 began_q20; /* ratio of the first feature at its start; 0 if unknown */
+	u64 mean_q20; /* running mean of the first feature's ratio in its phase; 0 if unknown */
 	u32 seen; /* bit mask of sets */
 	u32 unused;
 	s64 adds[MAX_FEATURES];

@@ -51,10 +51,16 @@ __noinline s64 addition_of(u32 class, u32 feature, u64 value)
 	return add;
 }
 
-/* True if the ratios differ by more than a quarter. */
-static __always_inline bool is_away(u64 ratio, u64 began)
+/* True if a ratio differs by more than a quarter from the running mean of its phase. */
+static __always_inline bool is_away(u64 ratio, u64 mean)
 {
-	return (ratio > began ? ratio - began : began - ratio) > began / 4;
+	return (ratio > mean ? ratio - mean : mean - ratio) > mean / 4;
+}
+
+/* Running mean of a phase's ratios after one more, which has a quarter of the weight. */
+static __always_inline u64 running_mean(u64 mean, u64 ratio)
+{
+	return mean - mean / 4 + ratio / 4;
 }
 
 /*
@@ -83,10 +89,9 @@ __noinline int weigh(u64 thread, u32 nr, u32 kind)
 	if (model->features[0].sets >> set & 1) {
 		if (!ratio_of(&model->features[0], set, row, j, &ratio))
 			return 0;
-		if (round->began_q20 && is_away(ratio, round->began_q20))
-			round->began_q20 = round->seen = 0;
-		if (!round->began_q20)
-			round->began_q20 = ratio;
+		if (round->mean_q20 && is_away(ratio, round->mean_q20))
+			round->mean_q20 = round->seen = 0;
+		round->mean_q20 = round->mean_q20 ? running_mean(round->mean_q20, ratio) : ratio;
 	}
 	round->seen |= 1U << set;
 #pragma clang loop unroll(disable)

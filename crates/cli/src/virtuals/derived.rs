@@ -3,7 +3,6 @@
 //! Input: samples of threads. Output: the latest value of each metric per thread, and the value at each row of samples for
 //! formulas.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use countersteer_model::counters::Samples;
@@ -16,6 +15,8 @@ use countersteer_model::units::ThreadId;
 use countersteer_sysfs::sensors::Place;
 
 use super::Named;
+use crate::derivable;
+use crate::error::{Kind, failure};
 
 /// Value of a metric at one row of samples; `row` is the row's index.
 pub struct OfRow {
@@ -39,18 +40,16 @@ impl Derived {
         if metrics.is_empty() {
             return Ok(None);
         }
-        let machine = countersteer_sysfs::topology::detect(Path::new("/"))?;
-        let cpus = CpuNumbers::new(machine.os_cpu_numbers());
-        Ok(Some(Self::new(
-            metrics,
-            Arc::new(Topology::new(&machine)),
-            cpus,
-        )))
+        let here = derivable::here()?;
+        let missing = |metric: &&MetricDef| derivable::without_model(metric, &here.topology);
+        if let Some(why) = metrics.iter().copied().find_map(|m| missing(&m)) {
+            return Err(failure(Kind::Missing, why));
+        }
+        let topology = Arc::clone(&here.topology);
+        Ok(Some(Self::new(metrics, topology, here.cpus.clone())))
     }
 
-    fn new(metrics: &[&'static MetricDef], mut topology: Arc<Topology>, cpus: CpuNumbers) -> Self {
-        // Trained models need further inputs, which are not counted here, so the models are removed.
-        Arc::make_mut(&mut topology).models.clear();
+    fn new(metrics: &[&'static MetricDef], topology: Arc<Topology>, cpus: CpuNumbers) -> Self {
         let names: Vec<&str> = metrics.iter().map(|m| m.name).collect();
         let bank = MetricBank::new(&topology, &names);
         let column = |metric: &&'static MetricDef| Some((bank.column(metric.name)?, *metric));
@@ -130,10 +129,13 @@ mod tests {
     use crate::derivable::derivable;
 
     const MACHINE: &str = include_str!("../../../../machines/i9-12900k-8p8e.toml");
+    const JUNO: &str = include_str!("../../../../machines/juno-2-4.toml");
 
     #[test]
     fn a_thread_has_its_speed_up_factor_until_it_ends() {
-        let topology = Arc::new(Topology::new(&Machine::parse("m", MACHINE).unwrap()));
+        let mut topology = Topology::new(&Machine::parse("m", MACHINE).unwrap());
+        topology.models.clear();
+        let topology = Arc::new(topology);
         let events = [Event::Instructions, Event::Cycles, Event::LlcMisses];
         let planned = |event: Event| PlannedEvent {
             name: event.def().name.into(),
@@ -182,8 +184,76 @@ mod tests {
     }
 
     #[test]
+    fn trained_models_give_factors_with_their_intervals() {
+        let machine = Machine::parse("m", JUNO).unwrap();
+        let topology = Arc::new(Topology::new(&machine));
+        let model = topology.models[0].ef.as_ref().unwrap();
+        let events = model.events();
+        let planned = |event: &Event| PlannedEvent {
+            name: event.def().name.into(),
+            unit: String::new(),
+            scale: 1.0,
+            event: Some(*event),
+        };
+        let set = PlannedSet {
+            events: events.iter().map(planned).collect(),
+        };
+        let plan = Plan::new(vec![set], None).unwrap();
+        let os = (0..topology.cpus.len() as u32).map(CpuId).collect();
+        let wanted = ["sf", "sf_error", "ef", "ef_error", "phase"].map(|m| derivable(m).unwrap());
+        let cpu = topology
+            .cpus
+            .iter()
+            .find(|c| c.core_type.0 == 0)
+            .unwrap()
+            .id;
+        let mut derived = Derived::new(&wanted, Arc::clone(&topology), CpuNumbers::new(os));
+        let time = Nanos(1_000_000);
+        let own = Owner::Thread { pid: 1, tid: 7 };
+        let sample = Sample {
+            enabled: time,
+            running: time,
+            present: (1 << events.len()) - 1,
+            ..Sample::new(own, Some(cpu), CoreTypeId(0), 0)
+        };
+        let counted = |cycles: f64, others: f64| {
+            let count = |event: &Event| match event {
+                Event::Instructions => 1e6,
+                Event::Cycles => cycles,
+                _ => others,
+            };
+            let mut samples = Samples::by_sets(plan.event_sets());
+            samples.push(sample, events.iter().map(count).collect::<Vec<f64>>());
+            samples
+        };
+        // A model abstains on counts unlike those it was trained on.
+        let rates = [3.0, 30.0, 300.0, 3e3, 3e4, 1e5, 3e5];
+        let tried = rates.map(|others| [6e5, 1e6, 2e6, 5e6].map(|cycles| counted(cycles, others)));
+        let predict = |samples: &Samples| {
+            let round = countersteer_model::metric::Round::of(samples)?;
+            model.predict(&round).filter(|p| p.confident().is_some())
+        };
+        let confident = |samples: &&Samples| predict(samples).is_some();
+        let samples = tried.iter().flatten().find(confident).unwrap();
+        let predicted = predict(samples).unwrap();
+        let (mut values, mut rows) = (Vec::new(), Vec::new());
+        derived.read(samples, &mut values, &mut rows);
+        let value = |name: &str| values.iter().find(|v| v.name == name).map(|v| v.value);
+        assert_eq!(value("ef"), Some(predicted.factor));
+        assert_eq!(value("ef_error"), Some(predicted.width));
+        assert_eq!(value("phase"), Some(1.0));
+        assert_eq!(rows.iter().filter(|r| r.name == "ef").count(), 1);
+        let mut none = (*topology).clone();
+        none.models.clear();
+        let why = crate::derivable::without_model(wanted[2], &none).unwrap();
+        assert!(why.starts_with("`ef` needs a trained model"), "{why}");
+        assert_eq!(crate::derivable::without_model(wanted[0], &none), None);
+    }
+
+    #[test]
     fn only_what_pmus_count_can_be_derived() {
         assert!(derivable("sf").is_some() && derivable("ipc").is_some());
+        assert!(derivable("ef").is_some() && derivable("phase").is_some());
         assert!(derivable("sf_oracle").is_none() && derivable("power").is_none());
         assert!(derivable("l2_mpki").is_some());
     }

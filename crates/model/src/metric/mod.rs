@@ -7,6 +7,7 @@
 mod director;
 mod formula;
 mod history;
+mod phases;
 mod registry;
 mod round;
 mod sf;
@@ -72,14 +73,19 @@ impl MetricDef {
     /// True if the metric is available only with a trained model.
     #[must_use]
     pub fn is_trained_only(&self) -> bool {
-        [trained::SF_DOUBT.name, trained::EF_MODEL.name].contains(&self.name)
+        let names = [
+            &trained::SF_DOUBT,
+            &trained::SF_ERROR,
+            &trained::EF_MODEL,
+            &trained::EF_ERROR,
+        ];
+        names.iter().any(|metric| metric.name == self.name)
     }
 
     /// Returns the events that the metric needs on a core type, including those of the trained model if the metric uses one.
     fn events(&self, topology: &Topology, core_type: CoreTypeId) -> Vec<Event> {
         let models = topology.models.get(core_type.index());
-        let target = TRAINED.iter().find(|(name, _)| *name == self.name);
-        let model = target.and_then(|(_, target)| models?.of(*target));
+        let model = self.target().and_then(|target| models?.of(target));
         let more = model.map_or_else(|| self.helps.to_vec(), Model::events);
         let mut events: Vec<Event> = self.needs.iter().copied().chain(more).collect();
         if history::by_model(self.name) && core_type == topology.extremes().0 {
@@ -94,14 +100,23 @@ impl MetricDef {
 }
 
 /// Metrics computed by a trained model, with the model's target.
-const TRAINED: [(&str, Target); 4] = [
+const TRAINED: [(&str, Target); 6] = [
     (trained::SF_MODEL.name, Target::Sf),
     (trained::SF_DOUBT.name, Target::Sf),
+    (trained::SF_ERROR.name, Target::Sf),
+    (trained::EF_ERROR.name, Target::Ef),
     (steps::SF_STEPS.name, Target::Sf),
     (trained::EF_MODEL.name, Target::Ef),
 ];
 
 impl MetricDef {
+    /// Target of the trained model that the metric is computed by; `None` if there is none.
+    #[must_use]
+    pub fn target(&self) -> Option<Target> {
+        let found = TRAINED.iter().find(|(name, _)| *name == self.name);
+        found.map(|(_, target)| *target)
+    }
+
     /// Creates the metric's source. `None` if the metric belongs to another metric's source and that metric is not in the table.
     fn source(&self, topology: &Arc<Topology>) -> Option<Box<dyn MetricSource>> {
         match self.read_by {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, PoisonError, RwLock};
 
 use super::formula::Computed;
-use super::{MetricDef, ReadBy, director, history, sf, steps, trained, work};
+use super::{MetricDef, ReadBy, director, history, phases, sf, steps, trained, work};
 use crate::counters::{Metric, MetricGroup};
 
 /// Paths of the shipped metric files, with their texts.
@@ -34,7 +34,10 @@ pub const FILES: [(&str, &str); 4] = [
 static SOURCES: &[MetricDef] = &[
     trained::SF_MODEL,
     trained::SF_DOUBT,
+    trained::SF_ERROR,
     trained::EF_MODEL,
+    trained::EF_ERROR,
+    phases::PHASE,
     sf::SF_SAMPLED,
     work::SF_WORK,
     sf::SF_ORACLE,

@@ -6,13 +6,14 @@
 //!
 //! The samples of a *round* are of one core type, one of each set, and all of one phase. The test for a phase change uses the
 //! first ratio of the step table ([`super::steps`]; cycles per instruction unless the machine's file says otherwise). A sample
-//! whose ratio differs by more than a quarter from that of the round's first sample begins another round, and earlier samples
-//! are dropped. The engine in the kernel uses the same rule.
+//! whose ratio differs by more than a quarter from the phase's running mean begins another round. Earlier samples are then
+//! dropped (PMCTrack, section 4.1.2). The newest sample has a quarter of the mean's weight; the paper gives neither number. The
+//! engine in the kernel uses the same rule.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::steps::{is_away, step_models};
+use super::steps::{is_away, running_mean, step_models};
 use crate::by_id::ByThread;
 use crate::models::FixedModel;
 use crate::sample::{Event, Row, Samples};
@@ -79,8 +80,8 @@ impl<'a> Round<'a> {
 /// State of a thread's current round.
 #[derive(Default)]
 struct Known {
-    /// First available ratio of the round's samples, in Q20 fixed point, to which later ratios are compared.
-    began_q20: Option<u64>,
+    /// Running mean of the ratios of the phase's samples, in Q20 fixed point, to which later ratios are compared.
+    mean_q20: Option<u64>,
     parts: Samples,
 }
 
@@ -143,12 +144,15 @@ impl Rounds {
         let other_sets = (known.parts.row(0)).is_some_and(|part| part.sets() != sample.sets());
         let broken = !self.blind
             && ratio
-                .zip(known.began_q20)
-                .is_some_and(|(ratio, began)| is_away(ratio, began));
+                .zip(known.mean_q20)
+                .is_some_and(|(ratio, mean)| is_away(ratio, mean));
         if other_sets || broken {
             *known = Known::default();
         }
-        known.began_q20 = known.began_q20.or(ratio);
+        known.mean_q20 = match (known.mean_q20, ratio) {
+            (Some(mean), Some(ratio)) => Some(running_mean(mean, ratio)),
+            (mean, ratio) => mean.or(ratio),
+        };
         known.parts.retain(|part| part.set != sample.set);
         known.parts.push_row(sample);
         Round {
@@ -247,6 +251,19 @@ mod tests {
         let whole: Vec<bool> = seen(&samples).iter().map(|t| t.0).collect();
         assert_eq!(whole, [false, false, true, true]);
         assert_eq!(seen(&samples)[1], (false, None, Some(3.0)));
+    }
+
+    #[test]
+    fn a_slow_drift_is_one_phase() {
+        // Each ratio is within a quarter of the mean, although the last is far from the first.
+        let drift = [1.0, 1.08, 1.16, 1.24, 1.32, 1.4];
+        let samples: Vec<Samples> = drift
+            .iter()
+            .zip(0..)
+            .map(|(cycles, nth)| sample(nth % 2, 0, *cycles, 5.0))
+            .collect();
+        let whole: Vec<bool> = seen(&samples).iter().map(|t| t.0).collect();
+        assert_eq!(whole, [false, true, true, true, true, true]);
     }
 
     #[test]

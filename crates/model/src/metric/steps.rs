@@ -27,9 +27,19 @@ pub(super) const SF_STEPS: MetricDef = MetricDef {
 
 /// Threshold as a reciprocal: a relative difference above 1/4 marks a ratio as one of another phase.
 const AWAY: u64 = 4;
+/// Weight of the newest ratio in the running mean, as a reciprocal.
+const NEWEST: u64 = 4;
+
+/// True if a ratio differs from the running mean of its phase by so much that it is of another phase.
 #[must_use]
-pub const fn is_away(ratio_q20: u64, began_q20: u64) -> bool {
-    ratio_q20.abs_diff(began_q20) > began_q20 / AWAY
+pub const fn is_away(ratio_q20: u64, mean_q20: u64) -> bool {
+    ratio_q20.abs_diff(mean_q20) > mean_q20 / AWAY
+}
+
+/// Returns the running mean of a phase's ratios after one more. The kernel's engine computes the same.
+#[must_use]
+pub const fn running_mean(mean_q20: u64, ratio_q20: u64) -> u64 {
+    mean_q20 - mean_q20 / NEWEST + ratio_q20 / NEWEST
 }
 
 impl FixedModel {

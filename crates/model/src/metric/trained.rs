@@ -62,6 +62,45 @@ pub(super) const EF_MODEL: MetricDef = MetricDef {
     read_by: ReadBy::Source(|topology| Box::new(Factor::new(topology, Target::Ef))),
 };
 
+pub(super) const SF_ERROR: MetricDef = MetricDef {
+    name: "sf_error",
+    unit: "ratio",
+    prose: "half-width of the interval around sf that has nine of ten true factors, over sf; by the trained model",
+    needs: &[Event::Instructions, Event::Cycles],
+    helps: &[],
+    read_by: ReadBy::Source(|topology| Box::new(Width::new(topology, Target::Sf))),
+};
+
+pub(super) const EF_ERROR: MetricDef = MetricDef {
+    name: "ef_error",
+    unit: "ratio",
+    prose: "half-width of the interval around ef that has nine of ten true factors, over ef; by the trained model",
+    needs: &[Event::Instructions, Event::Cycles],
+    helps: &[],
+    read_by: ReadBy::Source(|topology| Box::new(Width::new(topology, Target::Ef))),
+};
+
+/// Source of the relative half-width of a trained model's intervals; unavailable where the model abstains.
+struct Width {
+    topology: Arc<Topology>,
+    target: Target,
+}
+
+impl Width {
+    fn new(topology: &Arc<Topology>, target: Target) -> Self {
+        let topology = Arc::clone(topology);
+        Self { topology, target }
+    }
+}
+
+impl MetricSource for Width {
+    fn read(&mut self, round: &Round<'_>) -> Option<f64> {
+        let models = self.topology.models.get(round.sample.core_type.index())?;
+        let predicted = models.of(self.target)?.predict(round)?;
+        predicted.confident().map(|_| predicted.width)
+    }
+}
+
 /// Source of the factor from the trained model of the core type. If the model abstains, the thread's own speeds are used as soon
 /// as both types have one. Core types without a trained model use the untrained one.
 pub(super) struct Factor {

@@ -28,8 +28,10 @@
 //!   latency of memory. A thread that leaves a contended cache misses less by the tolerance; one that enters it misses more.
 //! - Cost is `P / speed^time_weight`. A move must lower it by a quarter of the tolerance, and the next move comes at least k
 //!   slices later.
-//! - Cores are emptied only while the mean utilisation of those in use is below a half, whatever `time_weight` is. Consolidated
-//!   busy threads do the same work later at more energy, as long as idle cores draw any power.
+//! - Consolidation, which empties the least used core, is weighed like every move: at `time_weight=1` by energy for the same
+//!   work. Busy threads on fewer cores draw less power, but work longer while the rest of the package draws its own, so that it
+//!   seldom pays. At `time_weight=0` power alone counts, as in the paper; `least_speed` then bounds what it costs, and the reason
+//!   says if energy for the same work rises.
 //! - A parked core is one without threads. It draws the idle power of its machine file, which is that of its deepest state. The
 //!   other cores draw that of a gated clock while they idle, if the file has it. Engines need no command for it.
 //!
@@ -83,7 +85,12 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
         ParamDef {
             key: "park",
             default: "on",
-            prose: "on: while mean utilisation is below a half, emptying the least used core is among the moves; off: it is not",
+            prose: "on: emptying the least used core is among the moves; off: it is not",
+        },
+        ParamDef {
+            key: "least_speed",
+            default: "0.7",
+            prose: "least predicted speed that emptying a core leaves, as a share of that with all CPUs",
         },
     ],
     make: |params, topology| Ok(Box::new(policy::Greedy::new(params, topology)?)),

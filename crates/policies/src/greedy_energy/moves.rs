@@ -3,8 +3,8 @@
 use super::history::{History, LEVELS};
 use super::model::{Places, Shift};
 
-/// Threshold: maximum mean utilisation of the used cores at which emptying a core is considered.
-const PARK_BELOW: f64 = 0.5;
+/// Rule of the move that consolidates load on fewer cores.
+pub(super) const PARKS: &str = "empties a core so that it can be parked";
 
 /// Candidate: the threads that move, and the reason.
 #[derive(Clone, Debug, PartialEq)]
@@ -242,7 +242,7 @@ impl Search<'_> {
     }
 
     /// Returns the move that empties the least used core: each of its threads goes to the CPU with the least load. `None` if
-    /// utilisation is too high.
+    /// there is only one. Whether it pays is for its predicted power and speed to say.
     fn parking(&self) -> Option<Move> {
         let machine = self.places.machine;
         let load_of = |core: &Vec<usize>| -> f64 { core.iter().map(|cpu| self.load(*cpu)).sum() };
@@ -250,13 +250,7 @@ impl Search<'_> {
         let open: Vec<usize> = (0..machine.cores.len())
             .filter(|core| occupied(&machine.cores[*core]))
             .collect();
-        let used: f64 = open
-            .iter()
-            .flat_map(|core| &machine.cores[*core])
-            .map(|cpu| self.load(*cpu).min(1.0))
-            .sum();
-        let cpus: usize = open.iter().map(|core| machine.cores[*core].len()).sum();
-        if !self.park || open.len() < 2 || used >= PARK_BELOW * cpus as f64 {
+        if !self.park || open.len() < 2 {
             return None;
         }
         let least = open
@@ -280,7 +274,7 @@ impl Search<'_> {
         }
         Some(Move {
             shifts,
-            rule: "empties a core so that it can be parked",
+            rule: PARKS,
         })
     }
 }

@@ -14,7 +14,7 @@ use crate::interval::Interval;
 
 use super::history::{History, METRICS};
 use super::model::{Machine, Member, Outlook, Places};
-use super::moves::{Move, Search};
+use super::moves::{Move, PARKS, Search};
 use super::power::{Power, USES};
 
 /// Limit on consecutive placements of a thread on its CPU without effect. The thread then stays where it is.
@@ -39,6 +39,8 @@ pub(super) struct Greedy {
     fp_high: f64,
     time_weight: f64,
     park: bool,
+    /// Least predicted speed that consolidation leaves, as a share of that with all CPUs.
+    least_speed: f64,
     machine: Machine,
     history: History,
     power: Power,
@@ -73,6 +75,7 @@ impl Greedy {
             fp_high: params.number("fp_high", 0.0)?,
             time_weight: params.number("time_weight", 0.0)?,
             park: params.choice("park", &[("on", true), ("off", false)])?,
+            least_speed: params.number("least_speed", 0.0)?,
             machine: Machine::new(topology),
             history: History::new(topology, k, j, tolerance),
             power: Power::new(topology),
@@ -225,27 +228,35 @@ impl Greedy {
         };
         let cost = |outlook: &Outlook| outlook.cost(self.time_weight);
         let moves = search.moves().into_iter();
+        let cpus = self.machine.core_of.len();
+        let wanted: f64 = places.members.iter().map(|m| m.mean.wanted).sum();
+        let least_speed = self.least_speed * wanted.min(cpus as f64);
         let (chosen, after) = moves
             .map(|m| {
                 let after = places.after(stay, &m.shifts);
                 (m, after)
             })
+            .filter(|(m, after)| m.rule != PARKS || after.speed >= least_speed)
             .min_by(|(_, a), (_, b)| cost(a).total_cmp(&cost(b)))?;
         let least = cost(&stay) * (1.0 - self.tolerance / 4.0);
         (cost(&after) < least).then_some((chosen, after))
     }
 
     fn reason(&self, rule: &'static str, stay: Outlook, after: Outlook) -> Reason {
-        let rule = if self.power.is_fitted {
-            rule.into()
-        } else {
-            format!("{rule}; energy is unknown so far: fixed weights")
-        };
+        let mut rule = rule.to_owned();
+        if after.cost(1.0) > stay.cost(1.0) {
+            rule.push_str(": less power, but more energy for the same work");
+        }
+        if !self.power.is_fitted {
+            rule.push_str("; energy is unknown so far: fixed weights");
+        }
         Reason::rule(rule)
             .saw("power_stay_w", Some(stay.power_w))
             .saw("power_w", Some(after.power_w))
             .saw("speed_stay", Some(stay.speed))
             .saw("speed", Some(after.speed))
+            .saw("energy_by_work_stay", Some(stay.cost(1.0)))
+            .saw("energy_by_work", Some(after.cost(1.0)))
     }
 }
 
