@@ -7,6 +7,7 @@
 
 use countersteer_model::profile::LogHistogram;
 
+use crate::block::{Block, End};
 use crate::layout::{REACH_BUCKETS, REACH_NEAR, Reached, record};
 use crate::near::Near;
 use crate::recency::{Recency, Touch};
@@ -88,15 +89,33 @@ impl Reach {
         }
     }
 
+    /// Continues with `block` after `previous`.
+    #[inline(always)]
+    pub fn block(
+        &mut self,
+        previous: &Block,
+        block: &Block,
+        into: &mut [u64; record::WORDS],
+        exact: bool,
+    ) {
+        let taken = previous.end != End::Fall && block.pc != previous.after;
+        if taken {
+            self.take(previous.branch, into, exact);
+        }
+        if taken || self.leaves(block.pc, block.after) {
+            self.fetch(block.pc, block.after, into, exact);
+        }
+    }
+
     /// True if a fetch from address `pc` up to `after` leaves the line of the last one.
     #[inline(always)]
-    pub fn leaves(&self, pc: u64, after: u64) -> bool {
+    fn leaves(&self, pc: u64, after: u64) -> bool {
         pc >> 6 != self.line || after.wrapping_sub(1) >> 6 != self.line
     }
 
     /// Fetches from address `pc` up to `after`.
     #[inline(always)]
-    pub fn fetch(&mut self, pc: u64, after: u64, into: &mut [u64; record::WORDS], exact: bool) {
+    fn fetch(&mut self, pc: u64, after: u64, into: &mut [u64; record::WORDS], exact: bool) {
         // A block without a known end is one line.
         let last = if after > pc {
             (after - 1) >> 6
@@ -114,7 +133,7 @@ impl Reach {
 
     /// Takes the branch at an address.
     #[inline(always)]
-    pub fn take(&mut self, branch: u64, into: &mut [u64; record::WORDS], exact: bool) {
+    fn take(&mut self, branch: u64, into: &mut [u64; record::WORDS], exact: bool) {
         let item = branch >> BRANCH_SHIFT;
         self.branches
             .touch(item, into, Reached::BranchTargets, exact);

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use countersteer_model::profile::LogHistogram;
 
-use crate::block::{Block, Classes, End, MemoryUse};
+use crate::block::{Block, Classes, MemoryUse};
 use crate::branches::Branches;
 use crate::capture::{COLD, Capture};
 use crate::conflicts::Conflicts;
@@ -155,14 +155,8 @@ impl Vcpu {
         self.remaining -= i64::from(block.count);
         self.classes += block.classes;
         self.branches.resolve(previous, block.pc);
-        let taken = previous.end != End::Fall && block.pc != previous.after;
-        if taken || self.reach.leaves(block.pc, block.after) {
-            let (into, exact) = (self.file.record(), self.capturing || self.exact);
-            if taken {
-                self.reach.take(previous.branch, into, exact);
-            }
-            self.reach.fetch(block.pc, block.after, into, exact);
-        }
+        let exact = self.capturing || self.exact;
+        self.reach.block(previous, block, self.file.record(), exact);
         if self.remaining <= 0 || self.capturing {
             self.slow_block(block)
         } else {

@@ -216,3 +216,6 @@ impl Policy for AlternatingPolicies {
         placement
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -321,10 +321,7 @@ impl Published {
                 serial_share: 1.0,
                 ..ThreadShape::default()
             },
-            behaviours: vec![Behaviour {
-                reach: Reach::through(&self.reach),
-                ..behaviour(figures, curve)
-            }],
+            behaviours: vec![behaviour(figures, curve, Reach::through(&self.reach))],
             timeline: vec![Segment {
                 behaviour: 0,
                 instructions,
@@ -339,7 +336,7 @@ fn normal(rng: &mut PolicyRng) -> f64 {
     radius * (std::f64::consts::TAU * rng.random::<f64>()).cos()
 }
 
-fn behaviour(f: &Figures, curve: &[CurvePoint]) -> Behaviour {
+fn behaviour(f: &Figures, curve: &[CurvePoint], reach: Option<Reach>) -> Behaviour {
     let mix = Mix {
         loads: f.loads.value,
         stores: f.stores.value,
@@ -354,7 +351,7 @@ fn behaviour(f: &Figures, curve: &[CurvePoint]) -> Behaviour {
         locality: locality(curve, 1000.0 * (mix.loads + mix.stores)),
         mlp: overlaps(f.overlap.value, lines(curve[0].cache_kib) as u64),
         pipeline: Some(pipeline(mix, &ilp, f.streams.value)),
-        reach: None,
+        reach,
         ilp,
     }
 }

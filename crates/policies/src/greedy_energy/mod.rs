@@ -31,7 +31,8 @@
 //! - Consolidation, which empties the least used core, is weighed like every move: at `time_weight=1` by energy for the same
 //!   work. Busy threads on fewer cores draw less power, but work longer while the rest of the package draws its own, so that it
 //!   seldom pays. At `time_weight=0` power alone counts, as in the paper; `least_speed` then bounds what it costs, and the reason
-//!   says if energy for the same work rises.
+//!   says if energy for the same work rises. As long as energy was never measured, cores are emptied only while the mean
+//!   utilisation of those in use is below a half.
 //! - A parked core is one without threads. It draws the idle power of its machine file, which is that of its deepest state. The
 //!   other cores draw that of a gated clock while they idle, if the file has it. Engines need no command for it.
 //!

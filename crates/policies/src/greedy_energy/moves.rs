@@ -3,6 +3,8 @@
 use super::history::{History, LEVELS};
 use super::model::{Places, Shift};
 
+/// Mean utilisation of the used cores below which a core is emptied even if energy is unknown.
+const PARK_BELOW: f64 = 0.5;
 /// Rule of the move that consolidates load on fewer cores.
 pub(super) const PARKS: &str = "empties a core so that it can be parked";
 
@@ -20,6 +22,8 @@ pub(super) struct Search<'a> {
     pub tolerance: f64,
     pub fp_high: f64,
     pub park: bool,
+    /// True if power follows measured energy, not fixed weights.
+    pub knows_energy: bool,
 }
 
 impl Search<'_> {
@@ -241,8 +245,19 @@ impl Search<'_> {
         moves
     }
 
+    /// True if the mean utilisation of these cores is so low that the rest of them can take the load of one.
+    fn is_idle(&self, open: &[usize]) -> bool {
+        let cpus = open
+            .iter()
+            .flat_map(|core| &self.places.machine.cores[*core]);
+        let (used, count) = cpus.fold((0.0, 0.0), |(used, count), cpu| {
+            (used + self.load(*cpu).min(1.0), count + 1.0)
+        });
+        used < PARK_BELOW * count
+    }
+
     /// Returns the move that empties the least used core: each of its threads goes to the CPU with the least load. `None` if
-    /// there is only one. Whether it pays is for its predicted power and speed to say.
+    /// there is only one, or if cores are busy and energy is unknown. Predicted power and speed then decide about the move.
     fn parking(&self) -> Option<Move> {
         let machine = self.places.machine;
         let load_of = |core: &Vec<usize>| -> f64 { core.iter().map(|cpu| self.load(*cpu)).sum() };
@@ -250,7 +265,7 @@ impl Search<'_> {
         let open: Vec<usize> = (0..machine.cores.len())
             .filter(|core| occupied(&machine.cores[*core]))
             .collect();
-        if !self.park || open.len() < 2 {
+        if !self.park || open.len() < 2 || !(self.knows_energy || self.is_idle(&open)) {
             return None;
         }
         let least = open

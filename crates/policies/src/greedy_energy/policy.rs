@@ -225,6 +225,7 @@ impl Greedy {
             tolerance: self.tolerance,
             fp_high: self.fp_high,
             park: self.park,
+            knows_energy: self.power.is_fitted,
         };
         let cost = |outlook: &Outlook| outlook.cost(self.time_weight);
         let moves = search.moves().into_iter();
