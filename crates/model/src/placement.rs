@@ -107,7 +107,7 @@ pub struct AdmissionTable {
     /// Metric that is compared with the rows; a thread without a value gets the last row.
     pub metric: Cow<'static, str>,
     /// Pairs (smallest value, core group) in descending order. The first row applies whose value the thread's metric
-    /// reaches.
+    /// reaches. Without rows, engines place no thread by themselves any more.
     pub rows: Vec<(f64, GroupId)>,
 }
 

@@ -14,23 +14,6 @@ use crate::textfile::{TextError, parse_toml, table_line};
 use crate::topology::Topology;
 
 /// Workload: programs that run at the same time.
-///
-/// ```
-/// use countersteer_model::workload::Workload;
-///
-/// let text = r#"
-/// name = "mine"
-///
-/// [[program]]
-/// profile = "gzip"
-/// threads = 4
-/// nice = 5
-/// "#;
-/// let workload = Workload::parse("mine.toml", text)?;
-/// assert_eq!(workload.name, "mine");
-/// assert_eq!(workload.program[0].threads, Some(4));
-/// # Ok::<(), countersteer_model::textfile::TextError>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
@@ -128,6 +111,23 @@ impl Workload {
     ///
     /// # Errors
     /// Fails on a syntax error, an unknown field, or an invalid value; the error contains the line.
+    ///
+    /// ```
+    /// use countersteer_model::workload::Workload;
+    ///
+    /// let text = r#"
+    /// name = "mine"
+    ///
+    /// [[program]]
+    /// profile = "gzip"
+    /// threads = 4
+    /// nice = 5
+    /// "#;
+    /// let workload = Workload::parse("mine.toml", text)?;
+    /// assert_eq!(workload.name, "mine");
+    /// assert_eq!(workload.program[0].threads, Some(4));
+    /// # Ok::<(), countersteer_model::textfile::TextError>(())
+    /// ```
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         let workload: Self = parse_toml(path, text)?;
         if workload.program.is_empty() {

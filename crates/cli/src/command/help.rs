@@ -39,6 +39,7 @@ pages![
     "many-llc-server",
     "compare-a-policy",
     "scheduler-authors",
+    "examples",
     "steering",
     "threads",
     "auto-decisions",

@@ -14,23 +14,6 @@ use crate::sample::{Sample, Samples};
 use crate::textfile::{self, TextError};
 
 /// File of metrics.
-///
-/// ```
-/// use countersteer_model::counters::MetricGroup;
-///
-/// let text = r#"
-/// prose = "Branches"
-///
-/// [[metric]]
-/// name = "branch_mpki"
-/// formula = "1000 * branch_misses / instructions"
-/// unit = "1/kilo-instruction"
-/// prose = "mispredicted branches per kilo-instruction"
-/// "#;
-/// let metrics = MetricGroup::parse("branches.toml", text)?;
-/// assert_eq!(metrics[0].name, "branch_mpki");
-/// # Ok::<(), countersteer_model::textfile::TextError>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MetricGroup {
@@ -80,6 +63,23 @@ impl MetricGroup {
     ///
     /// # Errors
     /// Fails if the text has another format or a formula is invalid; the error contains the line.
+    ///
+    /// ```
+    /// use countersteer_model::counters::MetricGroup;
+    ///
+    /// let text = r#"
+    /// prose = "Branches"
+    ///
+    /// [[metric]]
+    /// name = "branch_mpki"
+    /// formula = "1000 * branch_misses / instructions"
+    /// unit = "1/kilo-instruction"
+    /// prose = "mispredicted branches per kilo-instruction"
+    /// "#;
+    /// let metrics = MetricGroup::parse("branches.toml", text)?;
+    /// assert_eq!(metrics[0].name, "branch_mpki");
+    /// # Ok::<(), countersteer_model::textfile::TextError>(())
+    /// ```
     pub fn parse(path: &str, text: &str) -> Result<Vec<Metric>, TextError> {
         let group: Self = textfile::parse_toml(path, text)?;
         let metric = |(nth, row): (usize, MetricRow)| {

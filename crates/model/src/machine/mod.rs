@@ -27,16 +27,6 @@ pub use pipeline::{Buffers, CorePipeline, Latencies, MAX_PORT_SETS, Unit, UnitSe
 pub const SCHEMA: &str = "countersteer.machine/1";
 
 /// Machine: core types, their CPUs, caches, memory.
-///
-/// ```
-/// use countersteer_model::machine::Machine;
-/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/quickia-2b-2s.toml");
-/// let text = std::fs::read_to_string(path)?;
-/// let machine = Machine::parse("quickia-2b-2s.toml", &text)?;
-/// assert_eq!(machine.cpu_count(), 4);
-/// assert_eq!(machine.core_type[0].name, "penryn");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -321,6 +311,16 @@ impl Machine {
     ///
     /// # Errors
     /// Fails on a syntax error, an unknown field, or an impossible machine; the error contains the line.
+    ///
+    /// ```
+    /// use countersteer_model::machine::Machine;
+    /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/quickia-2b-2s.toml");
+    /// let text = std::fs::read_to_string(path)?;
+    /// let machine = Machine::parse("quickia-2b-2s.toml", &text)?;
+    /// assert_eq!(machine.cpu_count(), 4);
+    /// assert_eq!(machine.core_type[0].name, "penryn");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
         let machine: Self = parse_toml(path, text)?;
         check::check(&machine).map_err(|problem| problem.locate(path, text))?;
