@@ -14,7 +14,9 @@ times = {cpus: statistics.median(runs) for cpus, runs in times.items()}
 best = min(times, key=times.get)
 # Slow CPUs have two fifths of the speed: two fast ones alone are best, and four threads wait for the slow ones.
 assert best == "0-1" and times["0-3"] > 1.1 * times[best], times
-assert len(found["trials"]) <= 5, found
+# Where the CPUs were idle for some of the time, the best candidate runs with more threads, too: these runs have no prediction.
+searched = [trial for nth, trial in enumerate(found["trials"]) if nth == 0 or trial["predicted"]]
+assert len(searched) <= 5, found
 first = found["finals"][found["recommended"]]
 assert times[first["cpus"]] <= 1.03 * times[best], (first, times)
 assert (first["threads"], first["gain"]["verdict"]) == (2, "faster"), first
