@@ -53,7 +53,8 @@ impl Counted {
 /// Curves of the threads of a machine.
 pub(super) struct Curves {
     core: CoreTraits,
-    caches: usize,
+    /// CPUs behind a last-level cache.
+    cpus_behind: usize,
     signatures: BTreeMap<ThreadId, Option<Signature>>,
     counted: BTreeMap<ThreadId, Counted>,
 }
@@ -62,7 +63,7 @@ impl Curves {
     pub fn new(topology: &Topology) -> Self {
         Self {
             core: CoreTraits::of(topology, CpuId(0)),
-            caches: topology.groups_by(GroupBy::Llc).len().max(1),
+            cpus_behind: topology.cpus.len() / topology.groups_by(GroupBy::Llc).len().max(1),
             signatures: BTreeMap::new(),
             counted: BTreeMap::new(),
         }
@@ -113,7 +114,8 @@ impl Curves {
     pub fn worth(&self, view: &View<'_>) -> Option<Worth> {
         let active = active(view);
         let threads = active.len();
-        let per_cache = (threads as f64 / self.caches as f64).max(1.0);
+        // Linux may leave them all behind one cache.
+        let per_cache = threads.clamp(1, self.cpus_behind) as f64;
         let share = self.core.last.bytes / per_cache;
         let of = |info: &&ThreadInfo| match self.signatures.get(&info.id) {
             Some(Some(signature)) => {

@@ -42,6 +42,10 @@ const CACHES: Ground = Ground {
     candidates: &[&joint::DEF, &contention::DEF],
     why: "cores share several last-level caches",
 };
+const ALIKE_BUT_CACHES: Ground = Ground {
+    candidates: &[&joint::DEF, &contention::DEF],
+    why: "cores share several last-level caches, and are alike otherwise",
+};
 const SIBLINGS: Ground = Ground {
     candidates: &[&joint::DEF],
     why: "SMT siblings share cores",
@@ -69,13 +73,17 @@ impl Ground {
             (false, true) if number(GroupBy::Llc) < 2 => &SIBLINGS,
             (false, false) if number(GroupBy::Llc) < 2 => &UNIFORM,
             (false, false) if number(GroupBy::Llc) >= cores => &PRIVATE,
+            (false, false) if number(GroupBy::CoreType) < 2 && caches_alike(topology) => {
+                &ALIKE_BUT_CACHES
+            }
             (false, _) => &CACHES,
         }
     }
 
-    /// True if miss curves can change the choice here. Where SMT siblings share cores, they also share more than caches.
+    /// True if miss curves can change the choice here. They say nothing of what SMT siblings share besides caches, and little where last-level
+    /// caches differ.
     pub fn asks_curves(&self) -> bool {
-        [&TYPES, &CACHES]
+        [&TYPES, &ALIKE_BUT_CACHES]
             .iter()
             .any(|ground| ground.why == self.why)
     }
@@ -97,7 +105,7 @@ impl Ground {
         };
         let fits = worth.threads <= cpus;
         let percent = 100.0 * worth.mean;
-        if self.why == CACHES.why && fits && worth.most < NOTHING {
+        if self.why == ALIKE_BUT_CACHES.why && fits && worth.most < NOTHING {
             choice.candidates.clear();
             choice.why = format!(
                 "left to Linux: by their miss curves, caches decide less than {:.0} % of the time of each of {} threads",
@@ -128,4 +136,19 @@ impl Ground {
             _ => 0,
         }
     }
+}
+
+/// True if all last-level caches have the same size.
+fn caches_alike(topology: &Topology) -> bool {
+    let lines = |cpu| {
+        let llc = topology.llc_of(cpu);
+        topology
+            .caches
+            .iter()
+            .find(|cache| cache.id == llc)
+            .map(|cache| cache.lines)
+    };
+    let mut all = topology.cpus.iter().map(|cpu| lines(cpu.id));
+    let first = all.next();
+    all.all(|lines| Some(lines) == first)
 }

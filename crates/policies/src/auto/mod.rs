@@ -20,9 +20,10 @@
 //! - The order on a ground is that of mean gains of random mixes on simulated machines.
 //! - Miss curves say which part of the time caches decide: threads would save it with a last-level cache each. Signatures of
 //!   programs have curves, known at the start. Other curves are counted while threads run, which takes some seconds. If the
-//!   part is small and there are no more threads than CPUs, core types alone decide: `hsf` comes before `joint`. If cores are
-//!   alike and it is next to nothing for every thread, threads are left to Linux. The choice holds until the load changes. Where
-//!   a thread has no curve, the reason says so, and the order stays.
+//!   part is small and there are no more threads than CPUs, core types alone decide: `hsf` comes before `joint`. Cores
+//!   may also be alike, without SMT, with caches of one size. If the part is next to zero for every thread there, threads are
+//!   left to Linux. The choice holds until the load changes. Where a thread has no curve, the reason says so, and the order
+//!   stays.
 //! - A policy first decides for 16 s after it has confined a thread. Then a block under Linux of `block_ms` follows. The first
 //!   quarter of a block is not counted. Threads first go back to the CPUs on which Linux last had them. Linux itself
 //!   leaves running threads where they are if no CPU is overloaded.

@@ -447,6 +447,25 @@ fn signatures_decide_at_the_start() {
     assert!(flat.starts_with("left to Linux"), "{flat}");
 }
 
+#[test]
+fn curves_alone_do_not_leave_threads_to_linux_where_cores_share_more_than_caches() {
+    for (text, asks) in [
+        (include_str!("../../../../machines/core2-quad.toml"), true),
+        (
+            include_str!("../../../../machines/ryzen-7950x3d.toml"),
+            false,
+        ),
+        (
+            include_str!("../../../../machines/server-12llc.toml"),
+            false,
+        ),
+    ] {
+        let machine = topology(text);
+        let ground = Ground::of(&machine);
+        assert_eq!(ground.asks_curves(), asks, "{}", machine.name);
+    }
+}
+
 /// Decision about a thread that ran for a second, by engines with and without signatures.
 fn decide_about_one(
     topology: &Arc<Topology>,
