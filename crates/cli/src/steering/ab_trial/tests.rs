@@ -21,7 +21,7 @@ use super::*;
 const PERIOD: Nanos = Nanos::from_millis(100);
 const UNTIL: Nanos = Nanos::from_millis(240_000);
 
-/// Simulated machine that tells the trial how long the first program waited.
+/// Simulated machine that reports to the trial how long the first program waited.
 struct Waiting {
     simulation: Simulation,
     trial: AbTrial,
