@@ -170,7 +170,7 @@ profiles: setup setup-demo build
 	    sqlite3 glpk-utils minisat tetgen calculix-ccx bc clang-19 ruby guile-3.0 pari-gp python3-numpy z3 coinor-clp qhull-bin \
 	    pigz lbzip2 zopfli vpx-tools flac vorbis-tools opus-tools lame sox espeak-ng bwa minimap2 fasttree graphviz jq \
 	    ghostscript potrace primesieve openssl
-	demo/record.sh $(STEER) profiles/recorded
+	demo/record.sh --long $(STEER) profiles/recorded
 
 # Writes what golden tests expect; review the difference by eye.
 bless:

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Records profiles of real programs: demo/record.sh STEER FOLDER [NAME...], all of programs.tsv without names. Those that are
-# there already are kept.
+# Records profiles of real programs: demo/record.sh [--long] STEER FOLDER [NAME...], all of programs.tsv without names. With
+# --long the longer command is recorded where there is one. Those that are there already are kept.
 # One recording per core runs at a time; the bar moves on when one is done.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+long=
+[ "${1-}" != --long ] || { long=yes && shift; }
 steer=$1 folder=$2
 shift 2
 export IN=out/inputs
@@ -12,15 +14,22 @@ mkdir -p "$folder" "$IN"
 wanted() {
     local pattern=.
     [ $# -eq 0 ] || pattern="^($(IFS='|' && echo "$*"))"$'\t'
-    grep -v '^#' demo/programs.tsv | grep -E "$pattern"
+    grep -v '^#' demo/programs.tsv | grep -E "$pattern" | awk -F'\t' -v OFS='\t' -v long=$long '{print $1, $2, long && $4 ? $4 : $3}'
 }
 lines=$(wanted "$@")
 
 [ -x "$IN/kernels" ] || cc -O2 -o "$IN/kernels" demo/kernels.c
-make_input() { [ -s "$IN/$1" ] || { "$IN/kernels" "${@:2}" >"$IN/$1.part" && mv "$IN/$1.part" "$IN/$1"; }; }
+# Input: name of the file, and how `kernels` makes it; only where a program wants it.
+make_input() {
+    [[ $lines == *"\$IN/${1%.inp}"* ]] && [ ! -s "$IN/$1" ] || return 0
+    "$IN/kernels" "${@:2}" >"$IN/$1.part"
+    mv "$IN/$1.part" "$IN/$1"
+}
 make_input text text 3000000
 make_input text-small text 600000
+make_input text-medium text 6000000
 make_input text-large text 24000000
+make_input text-huge text 200000000
 make_input source.c source 6
 make_input video.y4m video 8
 make_input picture.ppm picture 400
@@ -34,6 +43,14 @@ make_input points.node points 12000
 make_input beam.inp beam 30
 make_input text-tiny text 60000
 make_input source-large.c source 60
+make_input video-medium.y4m video 60
+make_input video-large.y4m video 150
+make_input orders-huge.xml xml 250000
+make_input table-large.sql sql 200000
+make_input clauses-large.cnf sat 260
+make_input transport-large.lp transport 200
+make_input points-large.node points 150000
+make_input beam-large.inp beam 150
 # Those that a script makes: kind, size, name of the file; only where a program wants it.
 make_material() {
     [[ $lines == *"\$IN/$3"* ]] && [ ! -s "$IN/$3" ] || return 0
@@ -64,8 +81,11 @@ record_one() {
         echo "record.sh: $name is left out, since ${words[0]} is not installed; its shipped profile stands in" >&2
         return
     fi
+    local ignore=()
+    # Its exit code says that there is a solution, or none.
+    [ "$name" != minisat ] || ignore=(--ignore-failure)
     # What is interrupted leaves no profile that the next run would take for a whole one.
-    "$steer" profile --name "$name" -o "$folder/.$name.part" -- "${words[@]}" </dev/null >"$IN/$name.out" 2>"$IN/$name.log" || {
+    "$steer" profile "${ignore[@]}" --name "$name" -o "$folder/.$name.part" -- "${words[@]}" </dev/null >"$IN/$name.out" 2>"$IN/$name.log" || {
         echo "record.sh: $name ($family) failed:" >&2
         cat "$IN/$name.log" >&2
         rm -f "$folder/.$name.part"
@@ -85,4 +105,4 @@ show_bar() {
 export -f record_one show_bar
 total=$(wc -l <<<"$lines")
 export steer folder total lines
-printf '%s\n' "$lines" | xargs -P "$(nproc)" -d '\n' -n 1 bash -c 'record_one "$1"' record
+printf '%s\n' "$lines" | xargs -P "$(env -u OMP_NUM_THREADS nproc)" -d '\n' -n 1 bash -c 'record_one "$1"' record

@@ -24,7 +24,7 @@ const MIXES: [&str; 6] = [
     "GemsFDTD-2006 leslie3d-2006 cactusADM-2006 soplex-2006 povray-2006",
 ];
 const MACHINE: &str = "xeon-gold-6138";
-const POLICIES: [&str; 2] = ["contention:ways=split", "clusters"];
+const POLICIES: [&str; 3] = ["contention:ways=split", "clusters", "clusters:by=misses"];
 /// Instructions of a run, which give policies time to measure and to act.
 const INSTRUCTIONS: f64 = 60e9;
 /// Programs of a random mix, and the seed that draws them.

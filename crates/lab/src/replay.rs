@@ -10,7 +10,7 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 use countersteer_report::ReportError;
 use countersteer_report::record::{
-    Differences, Manifest, Record, ReplayEngine, compare_decisions, compare_shares,
+    Differences, Manifest, Record, ReplayEngine, compare_decisions, compare_requests,
 };
 use countersteer_sim::engine::Simulation;
 
@@ -79,6 +79,7 @@ pub fn replay(record: &Record, policy: &str, seed: u64) -> anyhow::Result<Differ
         &mut policy_rng(seed),
     )?;
     let mut differences = compare_decisions(record, engine.record.decisions());
-    compare_shares(record, engine.record.shares(), &mut differences);
+    let made = &engine.record;
+    compare_requests(record, made.shares(), made.clocks(), &mut differences);
     Ok(differences)
 }

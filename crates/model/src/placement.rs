@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
-use crate::units::{GroupId, ProgramId, ThreadId};
+use crate::units::{CpuId, GroupId, ProgramId, ThreadId};
 
 /// Decision of a policy. Threads without an entry keep their previous placement.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,6 +20,19 @@ pub struct Placement {
     pub admission: Option<AdmissionTable>,
     /// Partitions of the last-level caches by program or thread; `None` keeps the previous ones, an empty list removes all.
     pub caches: Option<Vec<CacheClass>>,
+    /// Limits on the frequencies of CPUs, with at most one entry per CPU; `None` keeps the previous ones, an empty list removes all.
+    pub clocks: Option<Vec<ClockLimit>>,
+}
+
+/// Upper limit on the frequency of a CPU. CPUs of one clock have the lowest of their limits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClockLimit {
+    /// Identifier of the CPU.
+    pub cpu: CpuId,
+    /// Highest frequency in MHz.
+    pub most_mhz: u32,
+    /// Reason for the limit, for records and reports.
+    pub reason: Reason,
 }
 
 /// Placement of one thread: its CPUs, weight and frequency hint.
@@ -138,6 +151,7 @@ pub struct PlacementState {
     threads: BTreeMap<ThreadId, ThreadPlacement>,
     admission: Option<AdmissionTable>,
     caches: Option<Vec<CacheClass>>,
+    clocks: Option<Vec<ClockLimit>>,
 }
 
 impl PlacementState {
@@ -156,6 +170,9 @@ impl PlacementState {
         if placement.caches.is_some() {
             self.caches.clone_from(&placement.caches);
         }
+        if placement.clocks.is_some() {
+            self.clocks.clone_from(&placement.clocks);
+        }
     }
 
     /// Removes the threads for which `lives` returns false.
@@ -170,6 +187,7 @@ impl PlacementState {
             threads: self.threads.values().cloned().collect(),
             admission: self.admission.clone(),
             caches: self.caches.clone(),
+            clocks: self.clocks.clone(),
         }
     }
 }
@@ -305,6 +323,11 @@ mod tests {
             clamp,
             ..ThreadPlacement::new(ThreadId(thread), target, Reason::default())
         };
+        let limit = |cpu, most_mhz| ClockLimit {
+            cpu: CpuId(cpu),
+            most_mhz,
+            reason: Reason::default(),
+        };
         let group = Target::Group(GroupId(1));
         let table = AdmissionTable::default();
         let mut state = PlacementState::default();
@@ -314,12 +337,13 @@ mod tests {
                 place(7, group.clone(), None),
             ],
             admission: Some(table.clone()),
-            caches: None,
+            clocks: Some(vec![limit(1, 800), limit(0, 900)]),
+            ..Placement::default()
         });
         state.add(&Placement {
             threads: vec![place(9, Target::Anywhere, None)],
-            admission: None,
             caches: Some(Vec::new()),
+            ..Placement::default()
         });
         let expected = Placement {
             threads: vec![
@@ -328,6 +352,7 @@ mod tests {
             ],
             admission: Some(table),
             caches: Some(Vec::new()),
+            clocks: Some(vec![limit(1, 800), limit(0, 900)]),
         };
         assert_eq!(state.placement(), expected);
         state.retain(|_| false);

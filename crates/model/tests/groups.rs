@@ -6,7 +6,7 @@ use countersteer_model::engine::{ProgramInfo, ThreadEvent, ThreadEventKind, Thre
 use countersteer_model::machine::Machine;
 use countersteer_model::metric::MetricBank;
 use countersteer_model::placement::{
-    AdmissionTable, CacheClass, Members, Placement, Reason, Target, ThreadPlacement,
+    AdmissionTable, CacheClass, ClockLimit, Members, Placement, Reason, Target, ThreadPlacement,
 };
 use countersteer_model::policy::{Needs, Policy, PolicyRng, View, decide};
 use countersteer_model::topology::{GroupBy, Topology};
@@ -42,6 +42,11 @@ impl Policy for ByGroup {
                 name: group.name.clone().into(),
                 members: Members::Threads(Vec::new()),
                 shares: Vec::new(),
+            }]),
+            clocks: Some(vec![ClockLimit {
+                cpu: CpuId(group.id.0),
+                most_mhz: 800,
+                reason: Reason::default(),
             }]),
         }
     }
@@ -119,4 +124,5 @@ fn each_group_has_a_view_of_its_threads_and_placements_come_together() {
     assert_eq!(placed, [(1, at(last)), (2, at(0)), (7, at(last))]);
     assert_eq!(placement.admission.unwrap().rows[0].1, sockets[last].id);
     assert_eq!(placement.caches.unwrap().len(), sockets.len());
+    assert_eq!(placement.clocks.unwrap().len(), sockets.len());
 }

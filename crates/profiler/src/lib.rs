@@ -55,6 +55,8 @@ pub struct ProfileOptions {
     pub name: Option<String>,
     /// Number of instructions of all threads together after which the program is ended.
     pub max_instructions: Option<u64>,
+    /// Takes an exit code other than 0 for success: the profile is not marked partial.
+    pub ignore_failure: bool,
     pub command: Vec<String>,
     /// Gives the program an empty standard input instead of the caller's.
     pub stdin_null: bool,
@@ -83,6 +85,7 @@ impl ProfileOptions {
         Self {
             name: None,
             max_instructions: None,
+            ignore_failure: false,
             command,
             stdin_null: false,
             workdir: None,
@@ -319,7 +322,11 @@ fn partial(outcome: &launch::Outcome, options: &ProfileOptions) -> Option<String
     if let Some(signal) = outcome.interrupted {
         return Some(format!("interrupted by {}", launch::signal_name(signal)));
     }
-    if let Some(code) = outcome.status.code().filter(|code| *code != 0) {
+    if let Some(code) = outcome
+        .status
+        .code()
+        .filter(|code| *code != 0 && !options.ignore_failure)
+    {
         return Some(format!("the program failed: exit code {code}"));
     }
     launch::killed_by(outcome.status).map(|(_, name)| format!("killed by {name}"))

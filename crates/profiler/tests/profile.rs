@@ -277,7 +277,16 @@ fn crashes_and_exit_codes_pass_through() {
     let Some((_turn, program)) = programs() else {
         return;
     };
-    assert_eq!(run(&program, &["exit", "7"]).ending, Ending::Exited(7));
+    let mut failing = options(&program, &["exit", "7"]);
+    for (ignored, partial) in [
+        (false, Some("the program failed: exit code 7")),
+        (true, None),
+    ] {
+        failing.ignore_failure = ignored;
+        let recording = profile(&failing).unwrap();
+        assert_eq!(recording.ending, Ending::Exited(7));
+        assert_eq!(recording.profile.partial.as_deref(), partial);
+    }
     let crash = run(&program, &["crash"]);
     assert_eq!(
         (crash.ending, crash.ending.code()),

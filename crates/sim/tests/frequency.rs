@@ -8,12 +8,13 @@ use countersteer_model::driver::{DriverConfig, drive};
 use countersteer_model::engine::{Engine, Watch};
 use countersteer_model::machine::{Governor, Machine};
 use countersteer_model::placement::{
-    CacheClass, CacheShare, Clamp, Members, Placement, Reason, Target, ThreadPlacement, Ways,
+    CacheClass, CacheShare, Clamp, ClockLimit, Members, Placement, Reason, Target, ThreadPlacement,
+    Ways,
 };
 use countersteer_model::policy::PolicyRng;
 use countersteer_model::score::Outcome;
 use countersteer_model::topology::{GroupBy, Topology};
-use countersteer_model::units::{Nanos, ProgramId, ThreadId};
+use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, Simulation};
 use countersteer_sim::linux::LinuxConfig;
 use countersteer_sim::progress::synthetic::{self, Kind};
@@ -203,24 +204,86 @@ fn schedutil_follows_utilisation() {
     );
 }
 
-fn clamped(most: u32, governor: Governor) -> (f64, u32) {
-    let topology = machine("", "", "2.0");
+/// Completion time and energy of a program under a placement, and number of unsupported requests.
+fn under(placement: &Placement, governor: Option<Governor>) -> (f64, f64, u32) {
+    let topology = machine("", "", "3.0");
     let plan = Plan {
         programs: vec![computing(0)],
     };
-    let mut simulation = Simulation::new(topology, &plan, config(Some(governor))).unwrap();
+    let mut simulation = Simulation::new(topology, &plan, config(governor)).unwrap();
     let watch = Watch::default();
     simulation.observe(&watch, Nanos::from_millis(1)).unwrap();
+    let applied = simulation.apply(placement).unwrap();
+    simulation.observe(&watch, Nanos::NEVER).unwrap();
+    let outcome = simulation.outcome();
+    (seconds(&outcome), outcome.energy_j, applied.unsupported)
+}
+
+fn clamped(most: u32, governor: Governor) -> (f64, u32) {
     let mut entry = ThreadPlacement::new(ThreadId(0), Target::Anywhere, Reason::default());
     entry.clamp = Some(Clamp::at_most(most));
-    let applied = simulation
-        .apply(&Placement {
-            threads: vec![entry],
+    let placement = Placement {
+        threads: vec![entry],
+        ..Placement::default()
+    };
+    let (seconds, _, unsupported) = under(&placement, Some(governor));
+    (seconds, unsupported)
+}
+
+#[test]
+fn a_limit_holds_whatever_the_governor_and_ends_when_it_is_removed() {
+    let limits = |most_mhz: u32| Placement {
+        clocks: Some((0..CORES).map(|cpu| limit(cpu, most_mhz)).collect()),
+        ..Placement::default()
+    };
+    for governor in [None, Some(Governor::Performance), Some(Governor::Schedutil)] {
+        let at = |most_mhz| under(&limits(most_mhz), governor);
+        let (free, full_j, unsupported) = under(&Placement::default(), governor);
+        assert_eq!(unsupported, 0);
+        // A millisecond is over when the limit comes, and schedutil needs more until it is fast.
+        let near = if governor == Some(Governor::Schedutil) {
+            0.05
+        } else {
+            2e-3
+        };
+        let (half, half_j, unsupported) = at(1500);
+        assert_eq!(unsupported, 0);
+        close(half, 2.0 * free, near);
+        assert!(half_j < full_j, "{half_j} {full_j}");
+        // Between two points, the slower one; below all, the slowest.
+        assert_eq!(at(1999).0, half);
+        close(at(1).0, 3.0 * free, near);
+        let none = Placement {
+            clocks: Some(Vec::new()),
             ..Placement::default()
-        })
-        .unwrap();
-    simulation.observe(&watch, Nanos::NEVER).unwrap();
-    (seconds(&simulation.outcome()), applied.unsupported)
+        };
+        assert_eq!(under(&none, governor).0, free);
+    }
+}
+
+#[test]
+fn a_machine_without_operating_points_says_that_it_has_no_limits() {
+    let text = include_str!("../../../machines/core2-quad.toml");
+    let topology = Arc::new(Topology::new(&Machine::parse("m", text).unwrap()));
+    let plan = Plan {
+        programs: vec![computing(0)],
+    };
+    let mut simulation = Simulation::new(topology, &plan, config(None)).unwrap();
+    for (limits, expected) in [(vec![limit(0, 1000)], 1), (Vec::new(), 0)] {
+        let placement = Placement {
+            clocks: Some(limits),
+            ..Placement::default()
+        };
+        assert_eq!(simulation.apply(&placement).unwrap().unsupported, expected);
+    }
+}
+
+fn limit(cpu: u32, most_mhz: u32) -> ClockLimit {
+    ClockLimit {
+        cpu: CpuId(cpu),
+        most_mhz,
+        reason: Reason::default(),
+    }
 }
 
 #[test]

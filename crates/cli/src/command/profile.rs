@@ -11,7 +11,7 @@ use countersteer_model::profile::{Caveat, Profile, Published};
 use countersteer_model::units::Nanos;
 use countersteer_profiler::live::Live;
 use countersteer_profiler::this_program;
-use countersteer_profiler::{ProfileError, ProfileOptions, Profiled};
+use countersteer_profiler::{Ending, ProfileError, ProfileOptions, Profiled};
 use countersteer_report::tabulate::tabulate;
 use countersteer_report::{profile_view, write_atomically};
 use sha2::{Digest, Sha256};
@@ -79,6 +79,9 @@ pub struct Args {
     /// Stop after this many instructions (suffixes K, M, G); the profile is then marked partial
     #[arg(long, value_name = "N", value_parser = count)]
     max_instructions: Option<u64>,
+    /// Take an exit code other than 0 for success (minisat ends with 10 when it finds a solution)
+    #[arg(long, conflicts_with_all = ["online", "from"])]
+    ignore_failure: bool,
     /// Folder that contains the libraries of a program for another processor architecture, e.g. /usr/aarch64-linux-gnu on Debian
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["online", "from"])]
     sysroot: Option<PathBuf>,
@@ -174,12 +177,16 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
     options.name = args.name;
     options.max_instructions = args.max_instructions;
     options.sysroot = args.sysroot;
+    options.ignore_failure = args.ignore_failure;
     let recording = match watched(options) {
         Err(error) => return interrupted(&error).ok_or(error),
         Ok(recording) => recording,
     };
     let p = &recording.profile;
-    let code = ExitCode::from(recording.ending.code() as u8);
+    let code = match recording.ending {
+        Ending::Exited(_) if args.ignore_failure => ExitCode::SUCCESS,
+        ending => ExitCode::from(ending.code() as u8),
+    };
     if let (true, Some(why)) = (args.whole, &p.partial) {
         eprintln!("steer: the profile of `{}` is discarded: {why}", p.name);
         return Ok(code);

@@ -1,11 +1,12 @@
 //! Resources of threads other than CPUs: frequencies, caches, memory bandwidth.
 //!
-//! Input: placements with [`Clamp`]s and [`CacheClass`]es. Output: these are applied as far as the machine allows. Frequency
+//! Input: placements with [`Clamp`]s, [`ClockLimit`]s and [`CacheClass`]es. Output: these are applied as far as the machine allows. Frequency
 //! hints become uclamp values of threads ([`countersteer_sysfs::task::uclamp`]) and EPP of the CPUs on which they run
-//! ([`preferences`]). Cache classes become control groups of resctrl ([`shares`]). Unsupported resources are counted and
+//! ([`preferences`]). Limits on frequencies are written to cpufreq ([`clocks`]). Cache classes become control groups of resctrl ([`shares`]). Unsupported resources are counted and
 //! reported once. Each change is written to the journal before it is made. It is restored at the end or, after a kill, with the
 //! affinity masks ([`crate::undo`]). No interface is opened until a policy requests it.
 
+mod clocks;
 pub(crate) mod preferences;
 mod shares;
 mod threads;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::engine::ThreadInfo;
-use countersteer_model::placement::{CacheClass, Clamp, Placement};
+use countersteer_model::placement::{CacheClass, Clamp, ClockLimit, Placement};
 use countersteer_model::topology::Topology;
 use countersteer_sysfs::resctrl::{self, Groups, Resctrl};
 use countersteer_sysfs::task::uclamp::{self, Clamps};
@@ -27,6 +28,7 @@ use crate::undo::{Journal, JournalError};
 #[cfg(test)]
 mod tests;
 
+use clocks::Clocks;
 use preferences::Preferences;
 use shares::{Refused, Shares};
 
@@ -56,6 +58,7 @@ pub(crate) struct Resources {
     clamps: Box<dyn Clamps>,
     hints: BTreeMap<u32, Hint>,
     preferences: Preferences,
+    clocks: Clocks,
     /// Cache partitions; the outer option is `None` until a policy requests them, the inner one is `None` if the machine has
     /// none.
     shares: Option<Option<Shares>>,
@@ -79,6 +82,7 @@ impl Resources {
             clamps,
             hints: BTreeMap::new(),
             preferences,
+            clocks: Clocks::default(),
             shares: None,
             kernel: resctrl::Kernel,
             said: BTreeSet::new(),
@@ -101,7 +105,25 @@ impl Resources {
         threads: &[ThreadInfo],
         journal: &mut Journal,
     ) -> u32 {
-        self.set(placement, threads, journal) + std::mem::take(&mut self.owed)
+        self.set(placement, threads, journal)
+            + self.limit(placement.clocks.as_deref(), journal)
+            + std::mem::take(&mut self.owed)
+    }
+
+    /// Replaces the limits on frequencies. Returns the number of CPUs that cannot have theirs.
+    fn limit(&mut self, limits: Option<&[ClockLimit]>, journal: &mut Journal) -> u32 {
+        let Some(limits) = limits else { return 0 };
+        let mut refused = Refused::new();
+        let config = &self.config;
+        let done = self
+            .clocks
+            .set(&config.root, &config.numbers, limits, journal, &mut refused);
+        let unsupported = refused.values().sum();
+        refused.into_keys().for_each(|why| self.say(why));
+        done.map_or_else(
+            |error| self.without_journal(&error, limits.len()),
+            |()| unsupported,
+        )
     }
 
     fn set(&mut self, placement: &Placement, threads: &[ThreadInfo], journal: &mut Journal) -> u32 {

@@ -6,7 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 
 use countersteer_model::machine::Machine;
-use countersteer_model::placement::{CacheShare, Members, Reason, Target, ThreadPlacement, Ways};
+use countersteer_model::placement::{
+    CacheShare, ClockLimit, Members, Reason, Target, ThreadPlacement, Ways,
+};
 use countersteer_model::topology::GroupBy;
 use countersteer_model::units::{CpuId, GroupId, ProgramId, ThreadId};
 use countersteer_sysfs::resctrl::testing::Pretend;
@@ -313,6 +315,102 @@ fn energy_preferences_follow_hints_and_survive_a_kill() {
     assert_eq!(read(root.path(), PREFERENCE), "balance_performance\n");
     assert_eq!(read(root.path(), OTHER), "somebody's\n");
     assert!(!group.exists() && foreign.exists(), "groups of others stay");
+}
+
+/// Two clocks: that of CPUs 0 and 1, and that of CPU 2, whose frequencies are listed.
+fn with_cpufreq(root: &Path) {
+    for (policy, cpus) in [(0, &[0, 1][..]), (2, &[2][..])] {
+        let at = |name: &str| format!("sys/devices/system/cpu/cpufreq/policy{policy}/{name}");
+        write(
+            root,
+            &[
+                (&at("scaling_max_freq"), "3600000\n"),
+                (&at("cpuinfo_min_freq"), "800000\n"),
+            ],
+        );
+        if policy == 2 {
+            let listed = at("scaling_available_frequencies");
+            write(root, &[(&listed, "3600000 2000000 1200000 \n")]);
+        }
+        for cpu in cpus {
+            let folder = root.join(format!("sys/devices/system/cpu/cpu{cpu}"));
+            std::fs::create_dir_all(&folder).unwrap();
+            let to = format!("../cpufreq/policy{policy}");
+            std::os::unix::fs::symlink(to, folder.join("cpufreq")).unwrap();
+        }
+    }
+}
+
+fn limits(of: &[(u32, u32)]) -> Placement {
+    let limit = |(cpu, most_mhz): &(u32, u32)| ClockLimit {
+        cpu: CpuId(*cpu),
+        most_mhz: *most_mhz,
+        reason: Reason::default(),
+    };
+    Placement {
+        clocks: Some(of.iter().map(limit).collect()),
+        ..Placement::default()
+    }
+}
+
+#[test]
+fn limits_on_frequencies_are_those_of_the_hardware_and_are_gone_afterwards() {
+    let root = tempfile::tempdir().unwrap();
+    let file =
+        |policy: u32| format!("sys/devices/system/cpu/cpufreq/policy{policy}/scaling_max_freq");
+    let mut had = held(root.path(), &[], Box::new(Kept::default()));
+    assert_eq!(had.apply(&limits(&[(0, 1500)])), 1);
+    assert!(had.said().iter().any(|s| s.contains("no cpufreq folder")));
+    with_cpufreq(root.path());
+    let now = |policy| read(root.path(), &file(policy));
+    let both = [(0, 2500), (1, 1500), (2, 1900)];
+    assert_eq!(had.apply(&limits(&both)), 0, "{:?}", had.said());
+    assert_eq!((&*now(0), &*now(2)), ("1500000\n", "1200000\n"));
+    had.apply(&limits(&[(0, 2500), (2, 1)]));
+    assert_eq!((&*now(0), &*now(2)), ("2500000\n", "1200000\n"));
+    // A limit above the former one is none.
+    had.apply(&limits(&[(0, 5000), (2, 1)]));
+    assert_eq!(now(0), "3600000\n");
+    had.apply(&limits(&[(0, 500), (2, 1)]));
+    assert_eq!(now(0), "800000\n");
+    // State after a kill: the files, and a journal without a lock.
+    let journals = root.path().join("journals");
+    let journal = std::fs::read_dir(&journals).unwrap().next().unwrap();
+    let text = std::fs::read_to_string(journal.unwrap().path()).unwrap();
+    drop(had);
+    assert_eq!((&*now(0), &*now(2)), ("3600000\n", "3600000\n"));
+    write(
+        root.path(),
+        &[(&file(0), "800000\n"), (&file(2), "900000\n")],
+    );
+    std::fs::write(journals.join("killed.journal"), text).unwrap();
+    let restored = restore(&journals).unwrap();
+    assert_eq!((restored.hints, restored.failed), (1, 0), "{restored:?}");
+    assert_eq!(now(0), "3600000\n");
+    assert_eq!(now(2), "900000\n", "another user's stays");
+}
+
+#[test]
+fn a_limit_that_is_refused_is_reported_and_the_others_hold() {
+    let root = tempfile::tempdir().unwrap();
+    with_cpufreq(root.path());
+    let mut had = held(root.path(), &[], Box::new(Kept::default()));
+    let folder = root.path().join("sys/devices/system/cpu/cpufreq/policy2");
+    assert_eq!(had.apply(&limits(&[(2, 2000)])), 0);
+    // A file that can be neither written nor read any more, for root neither.
+    let file = folder.join("scaling_max_freq");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    assert_eq!(had.apply(&limits(&[(0, 900), (2, 1300)])), 1);
+    let said = had.said();
+    assert!(
+        said.iter().any(|s| s.contains("limit of 1200 MHz")),
+        "{said:?}"
+    );
+    let other = "sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq";
+    assert_eq!(read(root.path(), other), "900000\n");
+    drop(had);
+    assert_eq!(read(root.path(), other), "3600000\n");
 }
 
 fn with_resctrl(root: &Path) {

@@ -41,6 +41,9 @@ pub fn decide(policy: &mut dyn Policy, view: &mut View<'_>, rng: &mut PolicyRng)
         if let Some(classes) = placement.caches {
             all.caches.get_or_insert_default().extend(classes);
         }
+        if let Some(limits) = placement.clocks {
+            all.clocks.get_or_insert_default().extend(limits);
+        }
     }
     all.threads.sort_by_key(|t| t.thread);
     // If several groups placed a thread, only the placement of the first of these groups is kept.

@@ -157,6 +157,7 @@ impl View<'_> {
             threads: self.threads.iter().map(place).collect(),
             admission: Some(Default::default()),
             caches: Some(Vec::new()),
+            clocks: Some(Vec::new()),
         }
     }
 

@@ -306,6 +306,7 @@ impl Candidate {
                 ..AdmissionTable::default()
             }),
             caches: held.caches.map(|_| Vec::new()),
+            clocks: held.clocks.map(|_| Vec::new()),
         }
     }
 

@@ -23,7 +23,7 @@ const STREAMING_WAYS: u32 = 2;
 /// Number of light programs that may use the ways of streaming programs instead of one missing streaming program.
 const LIGHT_PER_STREAMING: usize = 2;
 /// Limit on the number of clusters, because processors have few classes of service.
-const MOST: usize = 7;
+pub(super) const MOST: usize = 7;
 
 /// Speed and misses of a program with a number of ways.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,26 +66,32 @@ pub(super) struct Cluster {
     pub ways: u32,
 }
 
-/// Returns the slowdown of a program with a number of ways, relative to the largest number measured. Values between
-/// measured points are interpolated.
+/// Returns the slowdown of a program with a number of ways, relative to the largest number measured.
 pub(super) fn slowdown(curve: &Curve, ways: f64) -> f64 {
-    let Some((_, whole)) = curve.last_key_value() else {
-        return 1.0;
-    };
+    let whole = curve.last_key_value().map_or(0.0, |(_, point)| point.ipc);
+    match at(curve, ways, |point| point.ipc) {
+        Some(ipc) if ipc > 0.0 => (whole / ipc).max(1.0),
+        _ => 1.0,
+    }
+}
+
+/// Returns the misses per 1,000 cycles of a program with a number of ways.
+pub(super) fn misses(curve: &Curve, ways: f64) -> f64 {
+    at(curve, ways, |point| point.mpkc).unwrap_or(0.0)
+}
+
+/// Returns a value of a curve. Values between measured points are interpolated; beyond them, the nearest holds. `None` if nothing
+/// is measured.
+fn at(curve: &Curve, ways: f64, value: impl Fn(&Point) -> f64) -> Option<f64> {
     let below = curve.iter().rev().find(|(w, _)| f64::from(**w) <= ways);
     let above = curve.iter().find(|(w, _)| f64::from(**w) >= ways);
-    let ipc = match (below, above) {
+    match (below, above) {
         (Some((low, a)), Some((high, b))) if high > low => {
             let part = (ways - f64::from(*low)) / f64::from(high - low);
-            a.ipc + part * (b.ipc - a.ipc)
+            Some(value(a) + part * (value(b) - value(a)))
         }
-        (Some((_, point)), _) | (None, Some((_, point))) => point.ipc,
-        (None, None) => return 1.0,
-    };
-    if ipc > 0.0 {
-        (whole.ipc / ipc).max(1.0)
-    } else {
-        1.0
+        (Some((_, point)), _) | (None, Some((_, point))) => Some(value(point)),
+        (None, None) => None,
     }
 }
 

@@ -6,7 +6,8 @@
 //! of the streaming ones, and then those of the others.
 //!
 //! Source: LFOC (Garcia-Garcia, Saez, Castro and Prieto-Matias, ICPP 2019), which runs in the kernel; thresholds and limits are
-//! those of its authors' simulator PBBCache. Lookahead is that of Qureshi and Patt (MICRO 2006).
+//! those of its authors' simulator PBBCache. Lookahead is that of Qureshi and Patt (MICRO 2006). With `by=misses`, the clusters
+//! are those of KPart (El-Sayed et al., HPCA 2018), from the same measurements.
 //!
 //! Decided here:
 //! - A program is measured with all ways but one, and with one way. Points in between are measured for those alone that slow
@@ -20,6 +21,7 @@
 //! each sensitive program, in which other programs have less of the cache. Threads are left to Linux everywhere.
 
 mod classes;
+mod hierarchy;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +40,7 @@ use countersteer_model::units::{GroupId, Nanos, ProgramId, ThreadId};
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "clusters",
     summary: "programs in clusters with ways of the last-level cache, by measured classes",
-    source: "LFOC, ICPP 2019",
+    source: "LFOC, ICPP 2019; KPart, HPCA 2018",
     params: &[
         ParamDef {
             key: "sample_ms",
@@ -49,6 +51,12 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
             key: "again_ms",
             default: "60000",
             prose: "time after which all programs are measured again, in ms",
+        },
+        ParamDef {
+            key: "by",
+            default: "classes",
+            prose: "how clusters are found: classes (streaming, sensitive and light programs, as LFOC does) or misses (those that \
+                    lose least by sharing are joined, as KPart does)",
         },
         ParamDef {
             key: "objective",
@@ -72,6 +80,7 @@ const GAIN: f64 = 0.005;
 const MEASURED: &str = "uses of the cache are being measured";
 const ALONE: &str = "no division: there is one program";
 const NO_GAIN: &str = "no division: no program gains by ways of its own";
+const JOINED: &str = "shares ways with the programs that lose least by it";
 const UNDONE: &str = "no division: the one that was tried did not help";
 
 /// Objective by which the trial of a division is judged.
@@ -79,6 +88,13 @@ const UNDONE: &str = "no division: the one that was tried did not help";
 enum Objective {
     Throughput,
     Fairness,
+}
+
+/// Method by which clusters are found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Classes,
+    Misses,
 }
 
 /// Step of the measurement that is in progress.
@@ -116,6 +132,7 @@ struct Clusters {
     needs: Needs,
     sample: Nanos,
     again: Nanos,
+    by: By,
     objective: Objective,
     llc: GroupId,
     ways: u32,
@@ -150,6 +167,7 @@ impl Clusters {
             needs: Needs::metrics(&["ipc", "llc_mpki"]),
             sample: millis("sample_ms")?,
             again: millis("again_ms")?,
+            by: params.choice("by", &[("classes", By::Classes), ("misses", By::Misses)])?,
             objective: params.choice("objective", &objectives)?,
             llc: cache.map_or(GroupId(0), |(group, _)| group),
             ways: cache.map_or(0, |(_, ways)| ways),
@@ -258,7 +276,16 @@ impl Clusters {
         }
         let known = self.programs.iter();
         let curves = known.filter_map(|id| Some((*id, self.curves.get(id)?)));
-        let clusters = clusters(&curves.collect(), self.ways);
+        let curves = curves.collect();
+        let clusters = match (self.by, self.objective) {
+            (By::Classes, _) => clusters(&curves, self.ways),
+            (By::Misses, Objective::Throughput) => {
+                hierarchy::clusters(&curves, self.ways, |each| each.map(f64::ln).sum())
+            }
+            (By::Misses, Objective::Fairness) => {
+                hierarchy::clusters(&curves, self.ways, |each| unfairness(each))
+            }
+        };
         let divided = !clusters.is_empty();
         self.begin(if divided { Step::Trial } else { Step::Held }, now);
         self.decided((!divided).then_some(NO_GAIN));
@@ -342,6 +369,7 @@ impl Clusters {
             }
             let curve = self.curves.get(&thread.program);
             let reason = match (self.rule, curve) {
+                (None, Some(_)) if self.by == By::Misses => Reason::rule(JOINED),
                 (None, Some(curve)) => Reason::rule(classify(curve).rule()),
                 (rule, _) => Reason::rule(rule.unwrap_or(MEASURED)),
             };
@@ -393,8 +421,8 @@ impl Policy for Clusters {
         };
         Placement {
             threads: self.placements(view),
-            admission: None,
             caches,
+            ..Placement::default()
         }
     }
 }

@@ -409,8 +409,8 @@ impl Policy for Contention {
         }
         Placement {
             threads,
-            admission: None,
             caches: self.divide(view),
+            ..Placement::default()
         }
     }
 }

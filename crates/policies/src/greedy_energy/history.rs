@@ -55,6 +55,14 @@ impl Rates {
         }
     }
 
+    /// Rates of a thread that only misses the last level.
+    #[cfg(test)]
+    pub fn missing(per_second: f64) -> Self {
+        let mut rates = Self::default();
+        rates.accesses[LEVELS] = Some(per_second);
+        rates
+    }
+
     /// Returns the accesses to a cache level and the misses of this level, per second. `None` if one was not counted.
     pub fn at_level(&self, level: usize) -> Option<(f64, f64)> {
         Some((self.accesses[level]?, self.accesses[level + 1]?))

@@ -33,6 +33,9 @@
 //!   seldom pays. At `time_weight=0` power alone counts, as in the paper; `least_speed` then bounds what it costs, and the reason
 //!   says if energy for the same work rises. As long as energy was never measured, cores are emptied only while the mean
 //!   utilisation of those in use is below a half.
+//! - Frequencies (`clocks=on`): each operating point of a clock in the machine file is a move. The clock's part of a thread's time
+//!   is what stalls leave; a busy CPU's power at a point is that of the file. Where the file has no operating points, or energy
+//!   was never measured, no clock is limited. A clock without threads loses its limit.
 //! - A parked core is one without threads. It draws the idle power of its machine file, which is that of its deepest state. The
 //!   other cores draw that of a gated clock while they idle, if the file has it. Engines need no command for it.
 //!
@@ -89,9 +92,14 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
             prose: "on: emptying the least used core is among the moves; off: it is not",
         },
         ParamDef {
+            key: "clocks",
+            default: "off",
+            prose: "on: limits on the frequencies of clocks are among the moves, once energy was measured; off: they are not",
+        },
+        ParamDef {
             key: "least_speed",
             default: "0.7",
-            prose: "least predicted speed that emptying a core leaves, as a share of that with all CPUs",
+            prose: "least predicted speed that emptying a core or slowing a clock leaves, as a share of that with all CPUs at their fastest",
         },
     ],
     make: |params, topology| Ok(Box::new(policy::Greedy::new(params, topology)?)),

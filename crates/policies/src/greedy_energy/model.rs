@@ -1,6 +1,6 @@
 //! Predicted cost of the next slice: power and speed of threads on CPUs, and the effect of moves on both.
 
-use countersteer_model::machine::{CorePipeline, CoreType};
+use countersteer_model::machine::{CorePipeline, CoreType, Point};
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{ProgramId, ThreadId};
 
@@ -36,6 +36,12 @@ pub(super) struct Machine {
     pub hz: Vec<f64>,
     /// Power in W of the package apart from its cores.
     static_w: f64,
+    /// Clock of each CPU.
+    clock_of: Vec<usize>,
+    /// CPUs of each clock.
+    pub clocks: Vec<Vec<usize>>,
+    /// Operating points by core type; empty if the machine file has none.
+    points: Vec<Vec<Point>>,
 }
 
 impl Machine {
@@ -64,8 +70,44 @@ impl Machine {
                 .collect(),
             hz: types.iter().map(|t| t.freq_ghz * 1e9).collect(),
             static_w: topology.static_power_w,
+            clock_of: cpus.iter().map(|c| c.clock as usize).collect(),
+            clocks: clocks(topology),
+            points: types
+                .iter()
+                .map(|t| t.frequency.as_ref().map_or_else(Vec::new, |_| t.points()))
+                .collect(),
         }
     }
+
+    /// Operating points of a clock; empty if the machine file has none.
+    pub fn points(&self, clock: usize) -> &[Point] {
+        let cpu = self.clocks[clock].first();
+        cpu.map_or(&[], |cpu| &self.points[self.core_type[*cpu]])
+    }
+
+    /// Returns the power of a busy CPU at a frequency, relative to that at the nominal frequency; 1 without operating points.
+    pub fn power_at(&self, core_type: usize, hz: f64) -> f64 {
+        let points = &self.points[core_type];
+        let ghz = hz * 1e-9;
+        let above = points.partition_point(|p| p.ghz < ghz);
+        match (points.get(above.wrapping_sub(1)), points.get(above)) {
+            (Some(a), Some(b)) => a.power + (b.power - a.power) * (ghz - a.ghz) / (b.ghz - a.ghz),
+            (Some(end), None) | (None, Some(end)) => end.power,
+            (None, None) => 1.0,
+        }
+    }
+}
+
+fn clocks(topology: &Topology) -> Vec<Vec<usize>> {
+    let mut clocks = Vec::new();
+    for cpu in &topology.cpus {
+        let row = cpu.clock as usize;
+        if clocks.len() <= row {
+            clocks.resize(row + 1, Vec::new());
+        }
+        clocks[row].push(cpu.id.index());
+    }
+    clocks
 }
 
 /// Returns the number of ports with a floating-point adder or multiplier, or half the dispatch width if the pipeline is
@@ -104,6 +146,13 @@ pub(super) struct Shift {
     pub misses: f64,
 }
 
+/// Change of a clock to an operating point.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    pub clock: usize,
+    pub point: Point,
+}
+
 /// Predicted power and speed of the next slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Outlook {
@@ -126,6 +175,8 @@ pub(super) struct Places<'a> {
     pub members: Vec<Member>,
     /// Indices of the members on each CPU.
     pub on: Vec<Vec<usize>>,
+    /// Frequency of each clock in Hz: the highest measured of its threads, or the nominal one.
+    pub hz: Vec<f64>,
     /// Predicted power and speed of each core if no thread moves.
     cores: Vec<Outlook>,
 }
@@ -136,15 +187,28 @@ impl<'a> Places<'a> {
         for (row, member) in members.iter().enumerate() {
             on[member.cpu].push(row);
         }
+        let nominal = |cpus: &Vec<usize>| {
+            let first = cpus.first();
+            first.map_or(0.0, |cpu| machine.hz[machine.core_type[*cpu]])
+        };
+        let measured = |cpus: &Vec<usize>| {
+            let rows = cpus.iter().flat_map(|cpu| &on[*cpu]);
+            rows.filter_map(|row| members[*row].mean.rates.clock_hz)
+                .reduce(f64::max)
+        };
+        let hz = machine.clocks.iter();
+        let hz = hz.map(|cpus| measured(cpus).unwrap_or_else(|| nominal(cpus)));
+        let hz = hz.collect();
         let mut places = Self {
             machine,
             power,
             members,
             on,
+            hz,
             cores: Vec::new(),
         };
         places.cores = (0..machine.cores.len())
-            .map(|core| places.core(core, &[]))
+            .map(|core| places.core(core, &[], None))
             .collect();
         places
     }
@@ -171,9 +235,26 @@ impl<'a> Places<'a> {
             .collect();
         changed.sort_unstable();
         changed.dedup();
+        self.changed(stay, changed, |core| self.core(core, shifts, None))
+    }
+
+    /// Returns the predicted power and speed of the next slice after a change of a clock.
+    pub fn at(&self, stay: Outlook, step: Step) -> Outlook {
+        let cpus = self.machine.clocks[step.clock].iter();
+        let mut cores: Vec<usize> = cpus.map(|cpu| self.machine.core_of[*cpu]).collect();
+        cores.dedup();
+        self.changed(stay, cores, |core| self.core(core, &[], Some(step)))
+    }
+
+    fn changed(
+        &self,
+        stay: Outlook,
+        cores: Vec<usize>,
+        after: impl Fn(usize) -> Outlook,
+    ) -> Outlook {
         let mut sum = stay;
-        for core in changed {
-            let (before, after) = (self.cores[core], self.core(core, shifts));
+        for core in cores {
+            let (before, after) = (self.cores[core], after(core));
             sum.power_w += after.power_w - before.power_w;
             sum.speed += after.speed - before.speed;
         }
@@ -200,13 +281,24 @@ impl<'a> Places<'a> {
         member.mean.rates.fp.unwrap_or(0.0) / (hz * self.machine.fp_peak[core_type])
     }
 
-    fn core(&self, core: usize, shifts: &[Shift]) -> Outlook {
+    fn core(&self, core: usize, shifts: &[Shift], step: Option<Step>) -> Outlook {
         let cpus = &self.machine.cores[core];
         let Some(first) = cpus.first() else {
             return Outlook::default();
         };
-        let running: Vec<Vec<(usize, f64, f64)>> =
-            cpus.iter().map(|cpu| self.running(*cpu, shifts)).collect();
+        let clock = self.machine.clock_of[*first];
+        let hz = match step {
+            Some(step) if step.clock == clock => step.point.ghz * 1e9,
+            _ => self.hz[clock],
+        };
+        let pace = if self.hz[clock] > 0.0 {
+            hz / self.hz[clock]
+        } else {
+            1.0
+        };
+        let running: Vec<Vec<(usize, f64, f64)>> = (cpus.iter())
+            .map(|cpu| self.running(*cpu, shifts, pace))
+            .collect();
         let busy: Vec<f64> = running
             .iter()
             .map(|on| on.iter().map(|t| t.1).sum())
@@ -222,14 +314,15 @@ impl<'a> Places<'a> {
             let others_fp = (fp.iter().sum::<f64>() - fp[nth]).max(0.0);
             for (row, share, misses) in on {
                 let colliding = (1.0 - self.fp_share(*row) * others_fp).max(0.1);
-                let speed = self.speed(*row, cpus[nth], *misses) * colliding
-                    / (1.0 + SIBLING * others.max(0.0));
+                let speed =
+                    self.speed(*row, cpus[nth], *misses) * self.paced(*row, pace) * colliding
+                        / (1.0 + SIBLING * others.max(0.0));
                 let rates = self.members[*row].mean.rates;
                 uses[1] += share * speed * rates.fp.unwrap_or(0.0) * 1e-9;
                 uses[2] += share * speed * misses * rates.misses() * 1e-9;
                 sum.speed += share * speed;
             }
-            uses[0] += busy[nth];
+            uses[0] += busy[nth] * self.machine.power_at(core_type, hz);
             idle *= 1.0 - busy[nth].min(1.0);
         }
         let is_parked = running.iter().all(Vec::is_empty);
@@ -247,13 +340,24 @@ impl<'a> Places<'a> {
     fn speed(&self, row: usize, cpu: usize, misses: f64) -> f64 {
         let member = &self.members[row];
         let kind = self.machine.capacity[cpu] / self.machine.capacity[member.cpu];
+        kind * (1.0 - self.stalls(row) * (misses - 1.0)).max(0.1)
+    }
+
+    /// Returns the fraction of a thread's time that it waits for memory.
+    fn stalls(&self, row: usize) -> f64 {
+        let member = &self.members[row];
         let stalls = member.mean.rates.misses() * self.machine.latency_s[member.cpu];
-        let stalls = stalls.min(MOST_STALLS);
-        kind * (1.0 - stalls * (misses - 1.0)).max(0.1)
+        stalls.min(MOST_STALLS)
+    }
+
+    /// Returns the speed of a thread relative to its current speed if its clock is `pace` times as fast: memory is not.
+    fn paced(&self, row: usize, pace: f64) -> f64 {
+        let stalls = self.stalls(row);
+        1.0 / ((1.0 - stalls) / pace + stalls)
     }
 
     /// Returns the threads on a CPU after these moves: index, fraction of the CPU's time, and factor on the misses.
-    fn running(&self, cpu: usize, shifts: &[Shift]) -> Vec<(usize, f64, f64)> {
+    fn running(&self, cpu: usize, shifts: &[Shift], pace: f64) -> Vec<(usize, f64, f64)> {
         let stays = |row: &&usize| !shifts.iter().any(|s| s.row == **row && s.to != cpu);
         let here = self.on[cpu].iter().filter(stays).map(|row| (*row, 1.0));
         let comes = shifts
@@ -262,7 +366,7 @@ impl<'a> Places<'a> {
         let rows: Vec<(usize, f64)> = here.chain(comes.map(|s| (s.row, s.misses))).collect();
         let wanted: Vec<f64> = rows
             .iter()
-            .map(|(row, _)| self.members[*row].mean.wanted)
+            .map(|(row, _)| (self.members[*row].mean.wanted / self.paced(*row, pace)).min(1.0))
             .collect();
         let shares = shares(&wanted);
         let all = rows.into_iter().zip(shares);
@@ -357,6 +461,44 @@ mod tests {
         // Idle shares of .8 and .7 at .4 W become one of .5, and a parked core of .1 W.
         assert!((stay.power_w - after.power_w - (0.6 - 0.3)).abs() < 1e-12);
         assert!((after.speed - stay.speed).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_slower_clock_costs_speed_only_outside_of_memory() {
+        let text = include_str!("../../tests/toy/two-caches.toml");
+        let topology = machine(text);
+        let (mut tables, power) = (Machine::new(&topology), Power::new(&topology));
+        let nominal = tables.hz[0] * 1e-9;
+        tables.points[0] = [(0.5, 0.25), (1.0, 1.0)]
+            .map(|(part, power)| Point {
+                ghz: nominal * part,
+                power,
+            })
+            .to_vec();
+        let mut waiting = member(0, 0, 1.0);
+        // Misses whose latencies are half of the time.
+        waiting.mean.rates = Rates::missing(0.5 / tables.latency_s[0]);
+        let step = |clock: usize| Step {
+            clock,
+            point: tables.points[0][0],
+        };
+        let places = Places::new(
+            &tables,
+            &power,
+            vec![waiting, member(1, 1, 1.0), member(2, 2, 0.4)],
+        );
+        let stay = places.stay();
+        let speed = |clock| places.at(stay, step(clock)).speed - stay.speed;
+        let of = |cpu: usize| tables.clock_of[cpu];
+        assert!((speed(of(0)) - (1.0 / 1.5 - 1.0)).abs() < 1e-12);
+        assert!((speed(of(1)) + 0.5).abs() < 1e-12);
+        // What sleeps has time left to do the same work.
+        assert!(speed(of(2)).abs() < 1e-12);
+        let saved = stay.power_w - places.at(stay, step(of(1))).power_w;
+        assert!(
+            (saved - 0.75).abs() < 1e-12,
+            "a quarter of the watt of a busy CPU"
+        );
     }
 
     #[test]

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use countersteer_model::engine::ThreadInfo;
-use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::placement::{ClockLimit, Placement, Reason, Target, ThreadPlacement};
 use countersteer_model::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View};
 use countersteer_model::topology::{GroupBy, Topology};
-use countersteer_model::units::{GroupId, Nanos, ProgramId, ThreadId};
+use countersteer_model::units::{CpuId, GroupId, Nanos, ProgramId, ThreadId};
 
 use crate::interval::Interval;
 
 use super::history::{History, METRICS};
-use super::model::{Machine, Member, Outlook, Places};
+use super::model::{Machine, Member, Outlook, Places, Step};
 use super::moves::{Move, PARKS, Search};
 use super::power::{Power, USES};
 
@@ -39,7 +39,11 @@ pub(super) struct Greedy {
     fp_high: f64,
     time_weight: f64,
     park: bool,
-    /// Least predicted speed that consolidation leaves, as a share of that with all CPUs.
+    /// True if limits on frequencies are among the moves.
+    clocks: bool,
+    /// Clocks that have a limit, in MHz, with its reason.
+    limits: BTreeMap<usize, (u32, Reason)>,
+    /// Least predicted speed that consolidation and limits leave, as a share of that with all CPUs at their fastest.
     least_speed: f64,
     machine: Machine,
     history: History,
@@ -75,6 +79,8 @@ impl Greedy {
             fp_high: params.number("fp_high", 0.0)?,
             time_weight: params.number("time_weight", 0.0)?,
             park: params.choice("park", &[("on", true), ("off", false)])?,
+            clocks: params.choice("clocks", &[("on", true), ("off", false)])?,
+            limits: BTreeMap::new(),
             least_speed: params.number("least_speed", 0.0)?,
             machine: Machine::new(topology),
             history: History::new(topology, k, j, tolerance),
@@ -134,7 +140,8 @@ impl Greedy {
         let mut uses = vec![[0.0; USES]; self.machine.hz.len()];
         let utilisation = self.utilisation(seen);
         for (cpu, used) in utilisation.iter().enumerate() {
-            uses[self.machine.core_type[cpu]][0] += used;
+            let core_type = self.machine.core_type[cpu];
+            uses[core_type][0] += used.0 * self.machine.power_at(core_type, used.1);
         }
         let mut power_w = 0.0;
         for s in seen.iter().filter(|s| s.used > 0.0) {
@@ -155,8 +162,8 @@ impl Greedy {
     }
 
     /// Returns the utilisation of each CPU: busy cycles divided by the cycles of the slice (meta-scheduler,
-    /// section III.A). The frequency is the highest of the CPU's threads.
-    fn utilisation(&self, seen: &[Seen<'_>]) -> Vec<f64> {
+    /// section III.A), with its frequency in Hz, the highest of the CPU's threads.
+    fn utilisation(&self, seen: &[Seen<'_>]) -> Vec<(f64, f64)> {
         let cpus = self.machine.core_of.len();
         let mut cycles = vec![0.0; cpus];
         let mut hz = vec![0.0f64; cpus];
@@ -167,8 +174,8 @@ impl Greedy {
             cycles[s.cpu] += s.used * clock;
             hz[s.cpu] = hz[s.cpu].max(clock);
         }
-        let share = |(cycles, hz): (&f64, &f64)| if *hz > 0.0 { cycles / hz } else { 0.0 };
-        cycles.iter().zip(&hz).map(share).collect()
+        let share = |(cycles, hz): (f64, f64)| (if hz > 0.0 { cycles / hz } else { 0.0 }, hz);
+        cycles.into_iter().zip(hz).map(share).collect()
     }
 
     /// Adds placements that keep each thread with at least k slices on its CPU, and that send threads on other
@@ -243,6 +250,47 @@ impl Greedy {
         (cost(&after) < least).then_some((chosen, after))
     }
 
+    /// Returns the limit on a clock with the least predicted cost, and the outlook after it. `None` if none saves enough, or if
+    /// energy was never measured: without it, no frequency is known to be better.
+    fn best_clock(&self, places: &Places<'_>, stay: Outlook) -> Option<(Step, Outlook)> {
+        if !self.clocks || !self.power.is_fitted {
+            return None;
+        }
+        let used = |cpus: &[usize]| cpus.iter().any(|cpu| !places.on[*cpu].is_empty());
+        let clocks = self.machine.clocks.iter().enumerate();
+        let clocks = clocks
+            .filter(|(_, cpus)| used(cpus))
+            .map(|(clock, _)| clock);
+        let steps = clocks.flat_map(|clock| {
+            let points = self.machine.points(clock);
+            let step = move |point| Step { clock, point };
+            let fastest = points.last().map(|point| places.at(stay, step(*point)));
+            let least = fastest.map_or(0.0, |fastest| self.least_speed * fastest.speed);
+            let outlooks = points.iter().map(move |point| {
+                let step = step(*point);
+                (step, places.at(stay, step))
+            });
+            outlooks.filter(move |(_, after)| after.speed >= least)
+        });
+        let cost = |outlook: &Outlook| outlook.cost(self.time_weight);
+        let (step, after) = steps.min_by(|(_, a), (_, b)| cost(a).total_cmp(&cost(b)))?;
+        let least = cost(&stay) * (1.0 - self.tolerance / 4.0);
+        (cost(&after) < least).then_some((step, after))
+    }
+
+    /// Returns the limits on all clocks, as those of their CPUs.
+    fn clock_limits(&self) -> Vec<ClockLimit> {
+        let each = self.limits.iter().flat_map(|(clock, (most_mhz, reason))| {
+            let cpus = self.machine.clocks[*clock].iter();
+            cpus.map(|cpu| ClockLimit {
+                cpu: CpuId(*cpu as u32),
+                most_mhz: *most_mhz,
+                reason: reason.clone(),
+            })
+        });
+        each.collect()
+    }
+
     fn reason(&self, rule: &'static str, stay: Outlook, after: Outlook) -> Reason {
         let mut rule = rule.to_owned();
         if after.cost(1.0) > stay.cost(1.0) {
@@ -287,11 +335,40 @@ impl Policy for Greedy {
         }
         let places = Places::new(&self.machine, &self.power, self.members(view));
         let stay = places.stay();
-        let Some((chosen, after)) = self.best(&places, stay) else {
+        let chosen = self.best(&places, stay);
+        let weight = self.time_weight;
+        let limited = self.limits.len();
+        let used = |clock: &usize| {
+            let mut cpus = self.machine.clocks[*clock].iter();
+            cpus.any(|cpu| !places.on[*cpu].is_empty())
+        };
+        self.limits.retain(|clock, _| used(clock));
+        if self.limits.len() < limited {
+            placement.clocks = Some(self.clock_limits());
+        }
+        let best = chosen.as_ref().map(|(_, after)| after.cost(weight));
+        let clock = self
+            .best_clock(&places, stay)
+            .filter(|(_, after)| best.is_none_or(|best| after.cost(weight) < best));
+        if let Some((step, after)) = clock {
+            self.quiet = 0;
+            let reason = self
+                .reason("the clock's frequency with the least cost", stay, after)
+                .saw("mhz_stay", Some(places.hz[step.clock] * 1e-6));
+            let fastest = self.machine.points(step.clock).last();
+            if fastest.is_none_or(|fastest| step.point.ghz < fastest.ghz) {
+                let mhz = (step.point.ghz * 1e3).round() as u32;
+                self.limits.insert(step.clock, (mhz, reason));
+            } else {
+                self.limits.remove(&step.clock);
+            }
+            placement.clocks = Some(self.clock_limits());
+            return placement;
+        }
+        let Some((chosen, after)) = chosen else {
             return placement;
         };
         self.quiet = 0;
-        let weight = self.time_weight;
         for shift in &chosen.shifts {
             let member = places.members[shift.row];
             let group = group_of(view.topology, shift.to);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};
-use countersteer_model::placement::{CacheClass, Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::placement::{
+    CacheClass, ClockLimit, Placement, Reason, Target, ThreadPlacement,
+};
 use countersteer_model::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View, decide};
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{CpuId, GroupId, Nanos, ThreadId};
@@ -33,6 +35,8 @@ struct Part {
     policy: Box<dyn Policy>,
     /// Time between decisions of the policy; `None` for the period of the run.
     interval: Option<Interval>,
+    /// Limits on frequencies that the policy set, by the machine's numbers.
+    limits: Vec<ClockLimit>,
 }
 
 pub(super) struct Groups {
@@ -162,6 +166,7 @@ impl Policy for Groups {
             .map(|placed| (placed.thread, placed))
             .collect();
         let mut caches: Option<Vec<CacheClass>> = None;
+        let mut limits_changed = false;
         let member = &self.member;
         for (nth, part) in self.parts.iter_mut().enumerate() {
             let is_due = part.interval.is_none_or(|i| i.is_over(view.now));
@@ -195,6 +200,13 @@ impl Policy for Groups {
                 let placed = part.outside(placed, view.topology);
                 all.insert(placed.thread, placed);
             }
+            if let Some(limits) = placement.clocks {
+                limits_changed = true;
+                part.limits = limits;
+                for limit in &mut part.limits {
+                    limit.cpu = part.numbers[limit.cpu.index()];
+                }
+            }
             if let Some(classes) = placement.caches {
                 let classes = classes.into_iter().map(|c| part.class(c, view.topology));
                 caches.get_or_insert_default().extend(classes);
@@ -204,6 +216,9 @@ impl Policy for Groups {
             threads: all.into_values().collect(),
             admission: None,
             caches,
+            // A list replaces all limits, so those of the other parts are repeated.
+            clocks: limits_changed
+                .then(|| self.parts.iter().flat_map(|p| p.limits.clone()).collect()),
         }
     }
 }
@@ -378,6 +393,7 @@ fn part(
         topology,
         policy,
         interval,
+        limits: Vec::new(),
     })
 }
 

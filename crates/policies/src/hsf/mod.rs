@@ -366,7 +366,7 @@ impl Policy for Hsf {
         Placement {
             threads,
             admission,
-            caches: None,
+            ..Placement::default()
         }
     }
 }

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use countersteer_model::driver::Recorder;
 use countersteer_model::engine::{Applied, Observation, ProgramInfo};
 use countersteer_model::metric::MetricBank;
-use countersteer_model::placement::{CacheClass, Placement, ThreadPlacement};
+use countersteer_model::placement::{CacheClass, ClockLimit, Placement, Reason, ThreadPlacement};
 use countersteer_model::score::Outcome;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ProgramId};
 
 use super::rows::{
-    DecisionRow, EventRow, HintRow, MetricRow, ProgramRow, ShareRow, SpanRow, StepRow, ThreadRow,
+    ClockRow, DecisionRow, EventRow, HintRow, MetricRow, ProgramRow, ShareRow, SpanRow, StepRow,
+    ThreadRow,
 };
 use super::words::Words;
 use super::{Detail, Manifest, Record};
@@ -51,16 +52,44 @@ impl Words {
             clamp_least: placed.clamp.map(|c| c.least),
             clamp_most: placed.clamp.map(|c| c.most),
             rule: self.text(&reason.rule),
-            seen: reason
-                .seen
-                .iter()
-                .map(|(metric, value)| (self.text(metric), *value))
-                .collect(),
+            seen: self.seen(reason),
             alternatives: (reason.alternatives.iter())
                 .map(|(group, value)| (self.text(&topology.group(*group).name), *value))
                 .collect(),
             unit: self.text(&reason.unit),
         }
+    }
+
+    /// Converts limits on frequencies to rows of the table of limits. The removal of all is a row only if there were some.
+    pub(super) fn clocks(
+        &mut self,
+        step: u32,
+        at: Nanos,
+        limits: &[ClockLimit],
+        into: &mut Vec<ClockRow>,
+    ) {
+        let were = std::mem::replace(&mut self.limited, !limits.is_empty());
+        if limits.is_empty() && were {
+            into.push(ClockRow {
+                step,
+                at_ns: at.0,
+                ..ClockRow::default()
+            });
+        }
+        into.extend(limits.iter().map(|limit| ClockRow {
+            step,
+            at_ns: at.0,
+            cpu: Some(limit.cpu.0),
+            most_mhz: limit.most_mhz,
+            rule: self.text(&limit.reason.rule),
+            seen: self.seen(&limit.reason),
+        }));
+    }
+
+    fn seen(&mut self, reason: &Reason) -> Vec<(Arc<str>, f64)> {
+        let seen = reason.seen.iter();
+        seen.map(|(metric, value)| (self.text(metric), *value))
+            .collect()
     }
 
     /// Converts cache partitions to rows of the table of partitions.
@@ -263,6 +292,9 @@ impl Recorder for Collector {
         if let Some(classes) = &placement.caches {
             self.words
                 .shares(topology, step, at, classes, &mut self.record.shares);
+        }
+        if let Some(limits) = &placement.clocks {
+            self.words.clocks(step, at, limits, &mut self.record.clocks);
         }
         for placed in &placement.threads {
             let row = self.words.decision(topology, step, at, placed);

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::Record;
-use super::rows::{DecisionRow, ShareRow};
+use super::rows::{ClockRow, DecisionRow, ShareRow};
 
 /// Differences between the decisions of two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -22,6 +22,8 @@ pub struct Differences {
     pub elsewhere: usize,
     /// Number of steps with different cache partitions.
     pub shares: usize,
+    /// Number of steps with different limits on frequencies.
+    pub clocks: usize,
     /// First difference; `None` if there is none.
     pub first: Option<Difference>,
 }
@@ -31,8 +33,9 @@ pub struct Difference {
     /// Index of the observation to which the decision belongs.
     pub step: u32,
     pub at_s: f64,
-    /// Thread of the decision; `None` for cache partitions.
+    /// Thread of the decision; `None` for cache partitions and limits on frequencies.
     pub thread: Option<u32>,
+    /// Name of the thread's program; `caches` or `clocks` without a thread.
     pub program: String,
     /// Decision in the record; `None` if the record has none here.
     pub recorded: Option<String>,
@@ -44,6 +47,14 @@ impl Differences {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.first.is_none()
+    }
+
+    /// Takes a difference as the first one if it is before the first so far.
+    fn propose(&mut self, other: Option<Difference>) {
+        let Some(other) = other else { return };
+        if self.first.as_ref().is_none_or(|f| other.step < f.step) {
+            self.first = Some(other);
+        }
     }
 }
 
@@ -58,6 +69,7 @@ pub fn compare_decisions(record: &Record, replayed: &[DecisionRow]) -> Differenc
         same: 0,
         elsewhere: 0,
         shares: 0,
+        clocks: 0,
         first: None,
     };
     let mut i = 0;
@@ -88,43 +100,68 @@ pub fn compare_decisions(record: &Record, replayed: &[DecisionRow]) -> Differenc
     result
 }
 
-/// Compares the cache partitions of a record with those of a replay, and adds the result to `differences`.
-pub fn compare_shares(record: &Record, replayed: &[ShareRow], differences: &mut Differences) {
-    let by_step = |rows: &[ShareRow]| {
-        let mut steps: BTreeMap<u32, Vec<ShareRow>> = BTreeMap::new();
+/// Compares the cache partitions and the limits on frequencies of a record with those of a replay, and adds the result to
+/// `differences`.
+pub fn compare_requests(
+    record: &Record,
+    shares: &[ShareRow],
+    clocks: &[ClockRow],
+    differences: &mut Differences,
+) {
+    let step = |row: &ShareRow| row.step;
+    let (count, first) = compare_steps(record, "caches", &record.shares, shares, step, share);
+    differences.shares = count;
+    differences.propose(first);
+    let step = |row: &ClockRow| row.step;
+    let (count, first) = compare_steps(record, "clocks", &record.clocks, clocks, step, limit);
+    differences.clocks = count;
+    differences.propose(first);
+}
+
+/// Compares the rows of a table step by step. Returns the number of steps that differ, and the first of them.
+fn compare_steps<R: Clone + PartialEq>(
+    record: &Record,
+    what: &'static str,
+    recorded: &[R],
+    replayed: &[R],
+    step: impl Fn(&R) -> u32,
+    text: impl Fn(&R) -> String,
+) -> (usize, Option<Difference>) {
+    let by_step = |rows: &[R]| {
+        let mut steps: BTreeMap<u32, Vec<R>> = BTreeMap::new();
         rows.iter()
-            .for_each(|row| steps.entry(row.step).or_default().push(row.clone()));
+            .for_each(|row| steps.entry(step(row)).or_default().push(row.clone()));
         steps
     };
-    let old = by_step(&record.shares);
+    let old = by_step(recorded);
     let new = by_step(replayed);
     let steps: BTreeSet<u32> = old.keys().chain(new.keys()).copied().collect();
     let mut other = steps
         .into_iter()
         .filter(|step| old.get(step) != new.get(step))
         .peekable();
-    if let Some(step) = other
-        .peek()
-        .copied()
-        .filter(|s| differences.first.as_ref().is_none_or(|f| *s < f.step))
-    {
-        let shown = |rows: Option<&Vec<ShareRow>>| {
-            rows.map(|rows| rows.iter().map(share).collect::<Vec<_>>().join("; "))
+    let first = other.peek().map(|step| {
+        let shown = |rows: Option<&Vec<R>>| {
+            rows.map(|rows| rows.iter().map(&text).collect::<Vec<_>>().join("; "))
         };
-        let at_ns = record.steps.get(step as usize).map_or(0, |s| s.at_ns);
-        let recorded = shown(old.get(&step));
-        let replayed = shown(new.get(&step));
-        let first = Difference {
-            step,
+        let at_ns = record.steps.get(*step as usize).map_or(0, |s| s.at_ns);
+        Difference {
+            step: *step,
             at_s: at_ns as f64 * 1e-9,
             thread: None,
-            program: String::new(),
-            recorded,
-            replayed,
-        };
-        differences.first = Some(first);
-    }
-    differences.shares = other.count();
+            program: what.into(),
+            recorded: shown(old.get(step)),
+            replayed: shown(new.get(step)),
+        }
+    });
+    (other.count(), first)
+}
+
+fn limit(row: &ClockRow) -> String {
+    row.cpu.map_or_else(
+        || "no clock has a limit".into(),
+        |cpu| format!("CPU {cpu} at most {} MHz", row.most_mhz),
+    )
 }
 
 fn share(row: &ShareRow) -> String {
@@ -236,6 +273,9 @@ impl fmt::Display for Differences {
         if self.shares > 0 {
             writeln!(f, "caches are divided otherwise {} times", self.shares)?;
         }
+        if self.clocks > 0 {
+            writeln!(f, "clocks are limited otherwise {} times", self.clocks)?;
+        }
         let Difference {
             at_s,
             thread,
@@ -243,7 +283,7 @@ impl fmt::Display for Differences {
             ..
         } = first;
         let whom = thread.map_or_else(
-            || "caches".into(),
+            || program.clone(),
             |thread| format!("thread {thread} of `{program}`"),
         );
         writeln!(f, "first difference at {at_s:.3} s, {whom}:")?;

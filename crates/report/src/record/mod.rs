@@ -33,14 +33,14 @@ use countersteer_model::units::{Nanos, ThreadId};
 
 pub use collector::Collector;
 pub use counting::CountingRecorder;
-pub use differences::{Difference, Differences, compare_decisions, compare_shares};
+pub use differences::{Difference, Differences, compare_decisions, compare_requests};
 pub use disk::write_table;
 pub use live::LiveCollector;
 pub use manifest::{Detail, Manifest, NamedText, SCHEMA};
 pub use replay::ReplayEngine;
 pub use rows::{
-    DecisionRow, EventRow, HintRow, MetricRow, ProgramRow, ReadingRow, SampleRows, ShareRow,
-    SpanRow, StepRow, ThreadRow, VirtualRow,
+    ClockRow, DecisionRow, EventRow, HintRow, MetricRow, ProgramRow, ReadingRow, SampleRows,
+    ShareRow, SpanRow, StepRow, ThreadRow, VirtualRow,
 };
 
 use crate::error::ReportError;
@@ -69,6 +69,8 @@ pub struct Record {
     pub decisions: Vec<DecisionRow>,
     /// Cache partitions that the policy set.
     pub shares: Vec<ShareRow>,
+    /// Limits on frequencies that the policy set.
+    pub clocks: Vec<ClockRow>,
     /// Run intervals of threads.
     pub spans: Vec<SpanRow>,
     /// Names of the columns of `readings` that are counts.
@@ -106,6 +108,7 @@ impl Record {
             metrics: Vec::new(),
             decisions: Vec::new(),
             shares: Vec::new(),
+            clocks: Vec::new(),
             spans: Vec::new(),
             reading_counts: Vec::new(),
             reading_metrics: Vec::new(),

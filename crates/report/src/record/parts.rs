@@ -221,8 +221,8 @@ mod tests {
 
     use super::*;
     use crate::record::{
-        DecisionRow, EventRow, HintRow, MetricRow, ProgramRow, ReadingRow, SampleRows, ShareRow,
-        SpanRow, StepRow, ThreadRow, VirtualRow,
+        ClockRow, DecisionRow, EventRow, HintRow, MetricRow, ProgramRow, ReadingRow, SampleRows,
+        ShareRow, SpanRow, StepRow, ThreadRow, VirtualRow,
     };
 
     fn empty() -> Record {
@@ -324,6 +324,13 @@ mod tests {
             at_ns,
             class: "one".into(),
             ..ShareRow::default()
+        });
+        rows.clocks.push(ClockRow {
+            step,
+            at_ns,
+            cpu: Some(1),
+            most_mhz: 800,
+            ..ClockRow::default()
         });
         rows.spans.push(SpanRow {
             step,

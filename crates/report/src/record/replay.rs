@@ -14,7 +14,7 @@ use countersteer_model::sample::Samples;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 
-use super::rows::{DecisionRow, ShareRow};
+use super::rows::{ClockRow, DecisionRow, ShareRow};
 use super::words::Words;
 use super::{Detail, Record};
 use crate::error::ReportError;
@@ -28,6 +28,7 @@ pub struct ReplayEngine<'a> {
     programs: BTreeMap<ProgramId, ProgramInfo>,
     decisions: Vec<DecisionRow>,
     shares: Vec<ShareRow>,
+    clocks: Vec<ClockRow>,
 }
 
 /// Index of the first row of each table that was not yet shown to the policy.
@@ -65,6 +66,7 @@ impl<'a> ReplayEngine<'a> {
             programs: BTreeMap::new(),
             decisions: Vec::new(),
             shares: Vec::new(),
+            clocks: Vec::new(),
         })
     }
 
@@ -78,6 +80,12 @@ impl<'a> ReplayEngine<'a> {
     #[must_use]
     pub fn shares(&self) -> &[ShareRow] {
         &self.shares
+    }
+
+    /// Returns the policy's limits on frequencies so far.
+    #[must_use]
+    pub fn clocks(&self) -> &[ClockRow] {
+        &self.clocks
     }
 }
 
@@ -166,6 +174,10 @@ impl Engine for ReplayEngine<'_> {
                 classes,
                 &mut self.shares,
             );
+        }
+        if let Some(limits) = &placement.clocks {
+            self.words
+                .clocks(step, Nanos(row.at_ns), limits, &mut self.clocks);
         }
         for placed in &placement.threads {
             self.decisions.push(self.words.decision(

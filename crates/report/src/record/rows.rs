@@ -296,6 +296,32 @@ columns! { ShareRow {
     bandwidth: Maybe(U32),
 } }
 
+/// Limit on the frequency of a CPU, set by a policy. The rows of one step together replace the earlier limits.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClockRow {
+    /// Index of the observation on which the policy decided.
+    pub step: u32,
+    /// Time of the observation, in ns.
+    pub at_ns: u64,
+    /// Id of the CPU; `None` if all limits were removed.
+    pub cpu: Option<u32>,
+    /// Highest frequency in MHz.
+    pub most_mhz: u32,
+    /// Rule that led to the limit.
+    pub rule: Arc<str>,
+    /// Names and values of the metrics that the rule used.
+    pub seen: Vec<(Arc<str>, f64)>,
+}
+
+columns! { ClockRow {
+    step: U32,
+    at_ns: U64,
+    cpu: Maybe(U32),
+    most_mhz: U32,
+    rule: Text,
+    seen: Pairs("metric", "value"),
+} }
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanRow {
     /// Index of the observation that reported the run interval.

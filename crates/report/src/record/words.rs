@@ -16,6 +16,8 @@ pub(super) const MOST_WORDS: usize = 1 << 14;
 pub(super) struct Words {
     texts: BTreeSet<Arc<str>>,
     sets: BTreeMap<String, Arc<CpuSet>>,
+    /// True while frequencies have limits.
+    pub(super) limited: bool,
 }
 
 impl Words {

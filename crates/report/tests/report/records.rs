@@ -9,7 +9,7 @@ use countersteer_model::driver::{DriverConfig, Recorder, drive};
 use countersteer_model::engine::ThreadEventKind;
 use countersteer_model::machine::Machine;
 use countersteer_model::placement::{
-    CacheClass, CacheShare, Clamp, Members, Placement, Target, Ways,
+    CacheClass, CacheShare, Clamp, ClockLimit, Members, Placement, Reason, Target, Ways,
 };
 use countersteer_model::policy::{Needs, Policy, PolicyRng, View};
 use countersteer_model::sample::Event;
@@ -18,7 +18,7 @@ use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ProgramId};
 use countersteer_report::ReportError;
 use countersteer_report::record::{
     Collector, CountingRecorder, Detail, Differences, LiveCollector, Record, ReplayEngine,
-    compare_decisions, compare_shares,
+    compare_decisions, compare_requests,
 };
 use rand::SeedableRng;
 
@@ -183,7 +183,7 @@ fn replayed(record: &Record, policy: &mut dyn Policy) -> Differences {
     let mut rng = PolicyRng::seed_from_u64(record.manifest.seed);
     drive(&mut engine, policy, &mut [], config, &mut rng).unwrap();
     let mut differences = compare_decisions(record, engine.decisions());
-    compare_shares(record, engine.shares(), &mut differences);
+    compare_requests(record, engine.shares(), engine.clocks(), &mut differences);
     differences
 }
 
@@ -260,6 +260,12 @@ impl Policy for Hinting {
         };
         let late = view.now > Nanos::from_millis(self.0);
         placement.caches = Some(if late { Vec::new() } else { vec![class] });
+        let limit = ClockLimit {
+            cpu: CpuId(3),
+            most_mhz: 800,
+            reason: Reason::rule("slow").saw("ipc", Some(0.5)),
+        };
+        placement.clocks = Some(if late { Vec::new() } else { vec![limit] });
         placement
     }
 }
@@ -287,13 +293,29 @@ fn hints_and_cache_partitions_are_kept_and_compared() {
     record.save(&dir).unwrap();
     let loaded = Record::load(&dir).unwrap();
     assert_eq!(
-        (&loaded.decisions, &loaded.shares),
-        (&record.decisions, &record.shares)
+        (&loaded.decisions, &loaded.shares, &loaded.clocks),
+        (&record.decisions, &record.shares, &record.clocks)
+    );
+    let limited = &loaded.clocks[0];
+    assert_eq!(
+        (limited.cpu, limited.most_mhz, &*limited.rule),
+        (Some(3), 800, "slow")
+    );
+    let removed: Vec<_> = loaded
+        .clocks
+        .iter()
+        .filter(|row| row.cpu.is_none())
+        .collect();
+    assert_eq!(
+        removed.len(),
+        1,
+        "the end of all limits is a row, and then nothing"
     );
     assert_eq!(&*loaded.shares[0].members, "programs 1,4");
     assert!(replayed(&loaded, &mut Hinting(1000)).is_empty());
     let other = replayed(&loaded, &mut Hinting(2000));
     assert!(other.shares > 1 && other.elsewhere == 0, "{other}");
+    assert!(other.clocks > 1 && other.to_string().contains("clocks are limited otherwise"));
     assert!(
         other
             .to_string()

@@ -8,11 +8,13 @@
 //!   utilisation. It stays within the clamps of the runnable threads (the maximum of each bound, as in the kernel).
 //!   Utilisation is relative to the capacity of the type at `freq_ghz`. A CPU that uses all of its capacity gets the turbo
 //!   limit (kernel/sched/cpufreq_schedutil.c of 6.8 and later). CPUs of one clock get the point of the busiest CPU.
+//! - Limits of the policy: a clock does not exceed the lowest limit of its CPUs, whatever the governor and the clamps ask for
+//!   (`scaling_max_freq` of cpufreq). A limit below the slowest point means the slowest point.
 //! - Power limit: a moving average of the package's power is compared with the limit every 10 ms. While it is above the limit,
 //!   all types go down one more point. While it is more than 2 % below, they go up again.
 
 use countersteer_model::machine::{Governor, Point, PowerLimit};
-use countersteer_model::placement::Clamp;
+use countersteer_model::placement::{Clamp, ClockLimit};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos};
 
@@ -29,6 +31,8 @@ struct Clock {
     cpus: Vec<CpuId>,
     core_type: usize,
     point: usize,
+    /// Index of the fastest point that the policy's limits allow.
+    most: usize,
 }
 
 /// Request of a CPU to its clock: utilisation and clamps.
@@ -100,6 +104,7 @@ impl Clocks {
                 cpus: Vec::new(),
                 core_type,
                 point: topology.core_types[core_type].nominal_point(),
+                most: usize::MAX,
             };
             if clocks.len() <= row {
                 clocks.resize_with(row + 1, empty);
@@ -129,6 +134,22 @@ impl Clocks {
     /// True if the governor applies utilisation clamps.
     pub fn applies_clamps(&self) -> bool {
         self.governor == Governor::Schedutil
+    }
+
+    /// Replaces the policy's limits. Returns the number of CPUs whose types have no operating points.
+    pub fn limit(&mut self, topology: &Topology, limits: &[ClockLimit]) -> u32 {
+        for clock in &mut self.clocks {
+            clock.most = usize::MAX;
+        }
+        let mut unsupported = 0;
+        for limit in limits {
+            let clock = &mut self.clocks[topology.cpus[limit.cpu.index()].clock as usize];
+            let (points, _) = &self.points[clock.core_type];
+            let within = points.partition_point(|p| p.ghz * 1e3 < f64::from(limit.most_mhz) + 0.5);
+            clock.most = clock.most.min(within.saturating_sub(1));
+            unsupported += u32::from(topology.core_types[clock.core_type].frequency.is_none());
+        }
+        unsupported
     }
 
     /// Time of the next update if no thread is switched before; `NEVER` if none is due.
@@ -186,7 +207,9 @@ impl Clocks {
             let wanted = asked.map(|asked| self.wanted(topology, asked)).max();
             let clock = &mut self.clocks[row];
             // A clock without running threads keeps its frequency, which costs nothing while its cores are gated.
-            let point = wanted.map_or(clock.point, |p| p.min(caps[clock.core_type]));
+            let point = wanted.map_or(clock.point, |p| {
+                p.min(caps[clock.core_type]).min(clock.most)
+            });
             if point != clock.point {
                 clock.point = point;
                 let (points, nominal) = &self.points[clock.core_type];

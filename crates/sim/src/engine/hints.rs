@@ -1,8 +1,8 @@
-//! Hints of policies besides placement: utilisation clamps for frequencies, and way masks for cache partitions.
+//! Requests of policies besides placement: utilisation clamps and limits for frequencies, and way masks for cache partitions.
 
 use std::collections::BTreeMap;
 
-use countersteer_model::placement::{CacheClass, Clamp, Members};
+use countersteer_model::placement::{CacheClass, Clamp, ClockLimit, Members};
 use countersteer_model::units::{CacheId, CpuId, ThreadId};
 
 use super::Simulation;
@@ -73,6 +73,14 @@ impl Simulation {
             *of = clamp;
         }
         true
+    }
+
+    /// Replaces the limits on frequencies. Returns the number of CPUs whose types have no operating points.
+    pub(super) fn limit(&mut self, limits: &[ClockLimit]) -> u32 {
+        match &mut self.clocks {
+            Some(clocks) => clocks.limit(&self.topology, limits),
+            None => limits.len() as u32,
+        }
     }
 
     /// Partitions caches among classes of threads, and returns the number of unsupported classes.

@@ -84,6 +84,9 @@ impl Engine for Simulation {
         if let Some(classes) = &placement.caches {
             applied.unsupported += self.divide(classes);
         }
+        if let Some(limits) = &placement.clocks {
+            applied.unsupported += self.limit(limits);
+        }
         if let Some(table) = &placement.admission {
             self.admission = Some(table.clone());
         }

@@ -203,7 +203,10 @@ fn alone_ratio(topology: &Arc<Topology>, profile: &Arc<Profile>) -> f64 {
 fn exchanges_that_counters_predict_to_pay_do() {
     let topology = machine("juno-2-4");
     let names = ["chase", "stream", "matmul", "bzip2", "perl", "x264-plain"];
-    let programs = names.map(|name| program(name, &recorded(name), 1, 30.0));
+    let programs = names.map(|name| {
+        let profile = recorded(name);
+        program(name, &profile, 1, 30e9 / profile.instructions() as f64)
+    });
     let plan = Plan {
         programs: programs.into(),
     };

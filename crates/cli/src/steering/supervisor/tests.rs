@@ -45,7 +45,7 @@ impl SaysOnce {
                 metric: "sf".into(),
                 rows: vec![(1.0, GroupId(1))],
             }),
-            caches: None,
+            ..Placement::default()
         }
     }
 }

@@ -97,6 +97,10 @@ pub(super) static TABLES: &[Table] = &[
         optional: true,
         ..rows!(shares)
     },
+    Table {
+        optional: true,
+        ..rows!(clocks)
+    },
     rows!(spans),
     Table {
         name: "programs",
