@@ -68,6 +68,11 @@ impl Rates {
         Some((self.accesses[level]?, self.accesses[level + 1]?))
     }
 
+    /// Returns the instructions per second; 0 if they were not counted.
+    pub fn ips(&self) -> f64 {
+        self.accesses[0].unwrap_or(0.0)
+    }
+
     /// Returns the misses of the last level per second; 0 if they were not counted.
     pub fn misses(&self) -> f64 {
         self.accesses[LEVELS].unwrap_or(0.0)

@@ -35,7 +35,9 @@
 //!   utilisation of those in use is below a half.
 //! - Frequencies (`clocks=on`): each operating point of a clock in the machine file is a move. The clock's part of a thread's time
 //!   is what stalls leave; a busy CPU's power at a point is that of the file. Where the file has no operating points, or energy
-//!   was never measured, no clock is limited. A clock without threads loses its limit.
+//!   was never measured, no clock is limited. A clock without threads loses its limit. After k slices, a change is undone unless the
+//!   cost by measured instructions is lower than before, since misses times latency say little of threads that overlap or
+//!   prefetch them; the clock then keeps its frequency for 20 k slices.
 //! - A parked core is one without threads. It draws the idle power of its machine file, which is that of its deepest state. The
 //!   other cores draw that of a gated clock while they idle, if the file has it. Engines need no command for it.
 //!

@@ -22,6 +22,29 @@ const MOST_TRIES: u8 = 3;
 /// Threshold: minimum fraction of a slice that a CPU's threads use together at which the CPU counts as full.
 const FULL: f64 = 0.9;
 
+/// Number of slices, in units of k, for which a clock keeps its frequency after a change that did not pay.
+const BARRED: usize = 20;
+
+/// Change of a clock whose effect is measured.
+struct Trial {
+    clock: usize,
+    /// Limit before the change.
+    before: Option<(u32, Reason)>,
+    /// Cost before the change, by measured instructions.
+    cost: f64,
+    threads: Vec<ThreadId>,
+}
+
+/// Limits on clocks, and what is known of their effects.
+#[derive(Default)]
+struct Limits {
+    /// Clocks that have a limit, in MHz, with its reason.
+    now: BTreeMap<usize, (u32, Reason)>,
+    trial: Option<Trial>,
+    /// Slices for which each clock keeps its frequency, because a change did not pay.
+    barred: BTreeMap<usize, usize>,
+}
+
 /// CPU to which a thread was last placed, with the number of placements without effect.
 #[derive(Clone, Copy)]
 struct Held {
@@ -41,8 +64,7 @@ pub(super) struct Greedy {
     park: bool,
     /// True if limits on frequencies are among the moves.
     clocks: bool,
-    /// Clocks that have a limit, in MHz, with its reason.
-    limits: BTreeMap<usize, (u32, Reason)>,
+    limits: Limits,
     /// Least predicted speed that consolidation and limits leave, as a share of that with all CPUs at their fastest.
     least_speed: f64,
     machine: Machine,
@@ -59,6 +81,43 @@ struct Seen<'a> {
     info: &'a ThreadInfo,
     cpu: usize,
     used: f64,
+}
+
+impl Limits {
+    /// Ends the trial of a change of a clock. Returns true if the change is undone because its cost was no lower. To be called once
+    /// per slice.
+    fn undoes(&mut self, cost: f64, threads: &[ThreadId], k: usize) -> bool {
+        self.barred.retain(|_, left| {
+            *left -= 1;
+            *left > 0
+        });
+        let Some(trial) = self.trial.take() else {
+            return false;
+        };
+        // With other threads, nothing is known about the change.
+        if cost < trial.cost || trial.threads != threads {
+            return false;
+        }
+        match trial.before {
+            Some(before) => self.now.insert(trial.clock, before),
+            None => self.now.remove(&trial.clock),
+        };
+        self.barred.insert(trial.clock, BARRED * k.max(1));
+        true
+    }
+
+    /// Returns the limits on all clocks, as those of their CPUs.
+    fn of_cpus(&self, machine: &Machine) -> Vec<ClockLimit> {
+        let each = self.now.iter().flat_map(|(clock, (most_mhz, reason))| {
+            let cpus = machine.clocks[*clock].iter();
+            cpus.map(|cpu| ClockLimit {
+                cpu: CpuId(*cpu as u32),
+                most_mhz: *most_mhz,
+                reason: reason.clone(),
+            })
+        });
+        each.collect()
+    }
 }
 
 impl Greedy {
@@ -80,7 +139,7 @@ impl Greedy {
             time_weight: params.number("time_weight", 0.0)?,
             park: params.choice("park", &[("on", true), ("off", false)])?,
             clocks: params.choice("clocks", &[("on", true), ("off", false)])?,
-            limits: BTreeMap::new(),
+            limits: Limits::default(),
             least_speed: params.number("least_speed", 0.0)?,
             machine: Machine::new(topology),
             history: History::new(topology, k, j, tolerance),
@@ -259,7 +318,7 @@ impl Greedy {
         let used = |cpus: &[usize]| cpus.iter().any(|cpu| !places.on[*cpu].is_empty());
         let clocks = self.machine.clocks.iter().enumerate();
         let clocks = clocks
-            .filter(|(_, cpus)| used(cpus))
+            .filter(|(clock, cpus)| used(cpus) && !self.limits.barred.contains_key(clock))
             .map(|(clock, _)| clock);
         let steps = clocks.flat_map(|clock| {
             let points = self.machine.points(clock);
@@ -278,17 +337,17 @@ impl Greedy {
         (cost(&after) < least).then_some((step, after))
     }
 
-    /// Returns the limits on all clocks, as those of their CPUs.
-    fn clock_limits(&self) -> Vec<ClockLimit> {
-        let each = self.limits.iter().flat_map(|(clock, (most_mhz, reason))| {
-            let cpus = self.machine.clocks[*clock].iter();
-            cpus.map(|cpu| ClockLimit {
-                cpu: CpuId(*cpu as u32),
-                most_mhz: *most_mhz,
-                reason: reason.clone(),
-            })
-        });
-        each.collect()
+    /// Returns the cost of the current state, by measured instructions per second instead of predicted speed.
+    fn measured_cost(&self, places: &Places<'_>, stay: Outlook) -> f64 {
+        let rates = places
+            .members
+            .iter()
+            .map(|m| m.mean.used * m.mean.rates.ips());
+        let measured = Outlook {
+            speed: rates.sum(),
+            ..stay
+        };
+        measured.cost(self.time_weight)
     }
 
     fn reason(&self, rule: &'static str, stay: Outlook, after: Outlook) -> Reason {
@@ -336,33 +395,45 @@ impl Policy for Greedy {
         let places = Places::new(&self.machine, &self.power, self.members(view));
         let stay = places.stay();
         let chosen = self.best(&places, stay);
+        let clock = self.best_clock(&places, stay);
         let weight = self.time_weight;
-        let limited = self.limits.len();
+        let cost = self.measured_cost(&places, stay);
+        let threads: Vec<ThreadId> = places.members.iter().map(|m| m.id).collect();
+        if self.limits.undoes(cost, &threads, self.k) {
+            self.quiet = 0;
+            placement.clocks = Some(self.limits.of_cpus(&self.machine));
+            return placement;
+        }
+        let limited = self.limits.now.len();
         let used = |clock: &usize| {
             let mut cpus = self.machine.clocks[*clock].iter();
             cpus.any(|cpu| !places.on[*cpu].is_empty())
         };
-        self.limits.retain(|clock, _| used(clock));
-        if self.limits.len() < limited {
-            placement.clocks = Some(self.clock_limits());
+        self.limits.now.retain(|clock, _| used(clock));
+        if self.limits.now.len() < limited {
+            placement.clocks = Some(self.limits.of_cpus(&self.machine));
         }
         let best = chosen.as_ref().map(|(_, after)| after.cost(weight));
-        let clock = self
-            .best_clock(&places, stay)
-            .filter(|(_, after)| best.is_none_or(|best| after.cost(weight) < best));
+        let clock = clock.filter(|(_, after)| best.is_none_or(|best| after.cost(weight) < best));
         if let Some((step, after)) = clock {
             self.quiet = 0;
             let reason = self
                 .reason("the clock's frequency with the least cost", stay, after)
                 .saw("mhz_stay", Some(places.hz[step.clock] * 1e-6));
+            self.limits.trial = Some(Trial {
+                clock: step.clock,
+                before: self.limits.now.get(&step.clock).cloned(),
+                cost,
+                threads,
+            });
             let fastest = self.machine.points(step.clock).last();
             if fastest.is_none_or(|fastest| step.point.ghz < fastest.ghz) {
                 let mhz = (step.point.ghz * 1e3).round() as u32;
-                self.limits.insert(step.clock, (mhz, reason));
+                self.limits.now.insert(step.clock, (mhz, reason));
             } else {
-                self.limits.remove(&step.clock);
+                self.limits.now.remove(&step.clock);
             }
-            placement.clocks = Some(self.clock_limits());
+            placement.clocks = Some(self.limits.of_cpus(&self.machine));
             return placement;
         }
         let Some((chosen, after)) = chosen else {
