@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use countersteer_profiler::this_program;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::signal_name;
 
@@ -93,6 +93,15 @@ pub fn flag() -> anyhow::Result<Arc<AtomicBool>> {
 /// The signal handler cannot be installed.
 pub fn survive_limits() -> anyhow::Result<()> {
     signal_hook::flag::register(SIGXFSZ, Arc::default()).context(CANNOT_LISTEN)?;
+    Ok(())
+}
+
+/// Handles SIGPIPE, so that a write to a closed pipe returns an error and the process continues.
+///
+/// # Errors
+/// The signal handler cannot be installed.
+pub fn survive_closed_pipes() -> anyhow::Result<()> {
+    signal_hook::flag::register(SIGPIPE, Arc::default()).context(CANNOT_LISTEN)?;
     Ok(())
 }
 

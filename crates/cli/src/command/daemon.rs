@@ -17,6 +17,7 @@ use crate::args::{HereArgs, PlacingArgs};
 use crate::bpf::Bpf;
 use crate::error::{self, Kind, failure};
 use crate::library;
+use crate::serving::Door;
 use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
 use crate::steering::engine::EngineName;
 use crate::steering::exposition;
@@ -24,7 +25,6 @@ use crate::steering::here::Here;
 use crate::steering::host::Host;
 use crate::steering::job::{self, Job};
 use crate::steering::programs::Programs;
-use crate::steering::serving::Door;
 use crate::steering::supervisor::Control;
 use countersteer_policies::FOREGROUND;
 

@@ -1,6 +1,6 @@
-//! `steer top`: shows hardware metrics of threads, on a terminal or as one table per interval.
+//! `steer top`: shows hardware metrics of threads, on a terminal, as one table per interval, or on a page.
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,7 +15,6 @@ use crate::args::EventArgs;
 use crate::bpf::{Bpf, loader};
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, failure};
-use crate::library;
 use crate::output::RecordOut;
 use crate::session::{self, About};
 use crate::top::columns::{self, Column, Measure, base_metrics, columns, silent};
@@ -24,8 +23,10 @@ use crate::top::plain;
 use crate::top::sample::{Sampler, Taker};
 use crate::top::state::State;
 use crate::top::tails::Tails;
+use crate::top::web::{self, WebArgs};
 use crate::values::{pid, time};
 use crate::virtuals::{Bank, Wanted};
+use crate::{interrupt, library};
 
 /// Arguments of `steer top`, which shows hardware metrics of a started program, of processes, or of all accessible processes.
 #[derive(Debug, clap::Args)]
@@ -60,6 +61,8 @@ pub struct Args {
     stdout: PathBuf,
     #[command(flatten)]
     record: RecordOut,
+    #[command(flatten)]
+    web: WebArgs,
     /// Program and its arguments
     #[arg(trailing_var_arg = true, value_name = "PROGRAM", group = "whom")]
     command: Vec<String>,
@@ -73,6 +76,9 @@ enum LinePer {
 
 /// Runs `steer top`. Returns the exit code of the started program if it exited without a request.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.web.web {
+        return web::run(&args.web, args.interval, args.command.len());
+    }
     let dir = args.record.place()?;
     let pmus = library::pmus(Path::new("/"), args.counted.event_lists.as_deref())?;
     let core_types = CoreTypes::of(&pmus);
@@ -268,6 +274,8 @@ fn print(
         .iter()
         .for_each(|note| eprintln!("steer: {note}"));
     let stopper = session.stopper()?;
+    // If the reader of stdout has ended, e.g. ssh, this process must still end the program that it started.
+    interrupt::survive_closed_pipes()?;
     let mut out = std::io::stdout().lock();
     let mut failed = None;
     let mut stopped = false;
@@ -296,8 +304,8 @@ fn print(
         ControlFlow::Continue(())
     })?;
     match failed {
-        Some(error) => Err(error.into()),
-        None => Ok(Outcome {
+        Some(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(Outcome {
             summary,
             recorder: taker.recorder,
             stopped,

@@ -15,12 +15,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::error::SteeringError;
-use super::serving::{Door, Listener, Refusal, Service};
 use super::summary::Summary;
 use super::supervisor::Control;
-
-/// Maximum number of headers in a request; browsers send about twenty.
-const MOST_HEADERS: usize = 64;
+use crate::http;
+use crate::serving::{Door, Listener, Refusal, Service};
 
 type Labels = Vec<(String, String)>;
 type Level = Gauge<f64, AtomicU64>;
@@ -65,51 +63,21 @@ impl Figures {
 
 impl Service for Figures {
     fn answer(&mut self, received: &[u8], ended: bool) -> Option<Vec<u8>> {
-        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
-        let mut request = httparse::Request::new(&mut headers);
-        match request.parse(received) {
-            Ok(httparse::Status::Complete(_)) => {}
-            Ok(httparse::Status::Partial) if !ended => return None,
-            Err(httparse::Error::TooManyHeaders) => return Some(self.refuse(Refusal::Long)),
-            _ => return Some(plain("400 Bad Request", "this is not an HTTP request")),
-        }
-        let path = request.path.unwrap_or_default();
-        let body = match (request.method, path.split('?').next()) {
-            (Some("GET"), Some("/metrics")) => self.text(),
-            (Some("HEAD"), Some("/metrics")) => "",
-            (Some("GET" | "HEAD"), _) => {
-                return Some(plain("404 Not Found", "metrics are at /metrics"));
-            }
-            _ => return Some(plain("405 Method Not Allowed", "GET and HEAD are served")),
+        let request = match http::request(received, ended)? {
+            Ok(request) => request,
+            Err(answer) => return Some(answer),
         };
-        Some(response(
-            "200 OK",
-            "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            body,
-        ))
+        if request.path != "/metrics" {
+            return Some(http::plain("404 Not Found", "metrics are at /metrics"));
+        }
+        let body = if request.body { self.text() } else { "" };
+        let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+        Some(http::response("200 OK", kind, "", body))
     }
 
     fn refuse(&mut self, why: Refusal) -> Vec<u8> {
-        let status = match why {
-            Refusal::Crowded => "503 Service Unavailable",
-            Refusal::Slow => "408 Request Timeout",
-            Refusal::Long => "431 Request Header Fields Too Large",
-            Refusal::Failed => "500 Internal Server Error",
-        };
-        plain(status, why.why())
+        http::refusal(why)
     }
-}
-
-fn plain(status: &str, text: &str) -> Vec<u8> {
-    response(status, "text/plain; charset=utf-8", &format!("{text}\n"))
-}
-
-fn response(status: &str, kind: &str, body: &str) -> Vec<u8> {
-    let length = body.len();
-    format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-    )
-    .into_bytes()
 }
 
 /// Name, description and value of a metric.

@@ -22,7 +22,6 @@ use super::error::SteeringError;
 use super::executables::Executables;
 use super::here::Here;
 use super::programs::Programs;
-use super::serving::{Door, Server};
 use super::socket;
 use super::summary::Summary;
 use super::supervisor::{Control, Supervisor};
@@ -30,6 +29,7 @@ use super::tally::{Tally, Tell};
 use super::waits::Waits;
 use crate::bpf::{Bpf, loader};
 use crate::interrupt::survive_limits;
+use crate::serving::{Door, Server};
 use crate::waits::{Meter, Wait};
 
 /// Returns the engine to use: affinity masks instead of `auto` if the policy is `linux`, which places no threads.

@@ -12,7 +12,6 @@ pub mod host;
 pub mod job;
 pub mod programs;
 pub mod rivals;
-pub mod serving;
 pub mod socket;
 pub mod summary;
 pub mod supervisor;

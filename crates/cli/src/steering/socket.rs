@@ -20,8 +20,8 @@ use mio::net::UnixListener;
 use serde_json::{Value, json};
 
 use super::error::SteeringError;
-use super::serving::{Door, LIMITS, Listener, Refusal, Service};
 use super::supervisor::{Control, Shared};
+use crate::serving::{Door, LIMITS, Listener, Refusal, Service};
 use crate::values::time;
 
 /// Accepted times between decisions: limited by counters, and by a user's patience.

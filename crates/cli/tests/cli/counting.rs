@@ -193,12 +193,11 @@ fn a_record_of_counts_is_a_record_like_any_other() {
     data(&["report", "run.rec", "-o", "run.html"], dir.path());
 }
 
-/// A substitute for ssh runs the line that the other machine's shell would get.
-#[test]
-fn counting_on_another_machine_passes_on_arguments_output_and_exit_code() {
-    let dir = tempfile::tempdir().unwrap();
+/// Writes a substitute for ssh, which runs the line that the other machine's shell would get. The other
+/// machine is `me@there`, and no signal reaches it.
+pub fn substitute_for_ssh(dir: &Path) -> PathBuf {
     let write = |name: &str, script: String| {
-        let [text, path] = ["txt", ""].map(|kind| dir.path().join(name).with_extension(kind));
+        let [text, path] = ["txt", ""].map(|kind| dir.join(name).with_extension(kind));
         std::fs::write(&text, script).unwrap();
         // Another process writes the file and exits. A child of another test could otherwise hold it open for writing, which
         // prevents its execution.
@@ -207,17 +206,23 @@ fn counting_on_another_machine_passes_on_arguments_output_and_exit_code() {
         assert!(installed.unwrap().success());
         path
     };
-    let ssh = write(
-        "ssh",
-        format!(
-            "#!/bin/sh\n[ \"$1 $2 $3\" = '-T me@there --' ] || exit 99\nPATH='{}':$PATH sh -c \"$4\"\n",
-            dir.path().display()
-        ),
-    );
     write(
         "steer",
         format!("#!/bin/sh\nexec '{}' \"$@\"\n", env!("CARGO_BIN_EXE_steer")),
     );
+    write(
+        "ssh",
+        format!(
+            "#!/bin/sh\n[ \"$1 $2 $3\" = '-T me@there --' ] || exit 99\nexport PATH='{}':$PATH\nsetsid sh -c \"$4\" &\ntrap 'exit 130' INT\nwait $!\n",
+            dir.display()
+        ),
+    )
+}
+
+#[test]
+fn counting_on_another_machine_passes_on_arguments_output_and_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let ssh = substitute_for_ssh(dir.path());
     let args = [
         "stat",
         "--host",

@@ -13,6 +13,7 @@ mod steering;
 mod trials;
 mod verdicts;
 mod virtual_counters;
+mod web;
 
 fn steer(args: &[&str], dir: &Path) -> Output {
     // The output must not depend on other runs.

@@ -1,8 +1,9 @@
-//! Page section of a counting session: counts over time or over instructions, and totals.
+//! Page section of a counting session: counts over time or over instructions, and totals. The live page has the same plots.
 //!
 //! A record of a counting session has no scores, so this section shows none.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use maud::{Markup, PreEscaped, html};
@@ -26,23 +27,15 @@ pub enum Axis {
 /// Limit on the number of points per line, which is the resolution of a plot.
 const BINS: usize = 300;
 /// Limit on the number of owners drawn, those with the most CPU time: one per series colour.
-const OWNERS: usize = SERIES;
+pub(super) const OWNERS: usize = SERIES;
 /// Limit on the number of rows in the table of totals.
 const ROWS: usize = 200;
 
 pub(super) fn section(record: &Record, axis: Axis) -> Result<Markup, ReportError> {
     let totals = totals(record);
     let owners = largest(&totals);
-    let mut plots = Vec::new();
-    for measure in measures(record) {
-        for core_type in core_types(&measure) {
-            if let Some(svg) = plot(&measure, &core_type, &owners, axis)? {
-                plots.push((title(&measure, &core_type), svg));
-            }
-        }
-    }
+    let plots = plots(&measures(record), &owners, axis, None)?;
     let m = &record.manifest;
-    let colours: Vec<(String, usize)> = owners.iter().cloned().zip(0..).collect();
     let threads: BTreeSet<&str> = totals.iter().map(|t| t.owner.as_str()).collect();
     Ok(html! {
         section.counted {
@@ -54,17 +47,44 @@ pub(super) fn section(record: &Record, axis: Axis) -> Result<Markup, ReportError
                 @if axis == Axis::Instructions && plots.is_empty() { "Instructions were not counted, so there is no such axis." }
             }
             @if axis == Axis::Time { p.note.hint { (crate::svg::HINT) } }
-            (legend(&colours))
-            div.panels {
-                @for (title, svg) in &plots { section.panel { h4 { (title) } (PreEscaped(svg)) } }
-            }
+            (panels(&owners, &plots))
             (table(record, &totals))
         }
     })
 }
 
+/// Returns a plot of each measure and core type, with its title. A plot has all times, or those of `span` in s.
+pub(super) fn plots(
+    measures: &[Measure],
+    owners: &[String],
+    axis: Axis,
+    span: Option<&Range<f64>>,
+) -> Result<Vec<(String, String)>, ReportError> {
+    let mut plots = Vec::new();
+    for measure in measures {
+        for core_type in core_types(measure) {
+            if let Some(svg) = plot(measure, &core_type, owners, (axis, span))? {
+                plots.push((title(measure, &core_type), svg));
+            }
+        }
+    }
+    Ok(plots)
+}
+
+/// Returns the legend of the owners, whose colours follow from their positions, and the plots. An empty name has no entry.
+pub(super) fn panels(owners: &[String], plots: &[(String, String)]) -> Markup {
+    let colours = owners.iter().cloned().zip(0..);
+    let colours: Vec<(String, usize)> = colours.filter(|(name, _)| !name.is_empty()).collect();
+    html! {
+        (legend(&colours))
+        div.panels {
+            @for (title, svg) in plots { section.panel { h4 { (title) } (PreEscaped(svg)) } }
+        }
+    }
+}
+
 /// Returns the names of the owners with the most CPU time, in descending order.
-fn largest(totals: &[Total]) -> Vec<String> {
+pub(super) fn largest(totals: &[Total]) -> Vec<String> {
     let mut owners: Vec<(u64, &str)> = Vec::new();
     for total in totals {
         match owners.iter_mut().find(|o| o.1 == total.owner) {
@@ -98,7 +118,7 @@ fn plot(
     measure: &Measure,
     core_type: &str,
     owners: &[String],
-    axis: Axis,
+    (axis, span): (Axis, Option<&Range<f64>>),
 ) -> Result<Option<String>, ReportError> {
     let abscissa = |p: &Point| match axis {
         Axis::Time => Some(p.at_ns as f64 * 1e-9),
@@ -114,13 +134,14 @@ fn plot(
         if role.is_none() && measure.lines.len() > OWNERS {
             continue;
         }
-        let points = binned(line, abscissa);
+        let points = binned(line, |p| abscissa(p).filter(|x| shows(span, *x)));
         for (x, y) in &points {
             (end, least, most) = (end.max(*x), least.min(*y), most.max(*y));
         }
-        if !points.is_empty() {
+        // A value that is no number interrupts the line.
+        for part in points.split(|(_, y)| y.is_nan()).filter(|p| !p.is_empty()) {
             marks.push(Mark::Line {
-                points,
+                points: part.to_vec(),
                 role: role.map_or(Role::Mark, Role::Series),
                 title: line.owner.clone(),
             });
@@ -139,11 +160,11 @@ fn plot(
         name: "counted",
         label,
         size: (380, 160),
-        x: 0.0..end,
+        x: span.cloned().unwrap_or(0.0..end),
         y: least..most,
         ticks: (4, 4),
         left: 44,
-        timed: axis == Axis::Time,
+        timed: axis == Axis::Time && span.is_none(),
         x_text: &|x| match axis {
             Axis::Time => format!("{} s", number(*x, 3)),
             Axis::Instructions => prefixed(*x),
@@ -151,6 +172,10 @@ fn plot(
         y_text: &|y| prefixed(*y),
     };
     svg.draw(&marks).map(Some)
+}
+
+fn shows(span: Option<&Range<f64>>, x: f64) -> bool {
+    span.is_none_or(|span| span.start <= x && x <= span.end)
 }
 
 /// Returns a line's points. Adjacent points are averaged if there are more than a plot can resolve.

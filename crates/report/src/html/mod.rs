@@ -5,6 +5,7 @@
 
 mod counted;
 mod front;
+pub mod live;
 mod sections;
 mod verdict;
 

@@ -145,7 +145,7 @@ fn as_here(mut args: Args) -> anyhow::Result<Args> {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let args = as_here(args)?;
     if let Some(host) = &args.host {
-        return Err(remote::run_there(host));
+        return Err(remote::run_there(host, args.command.len()));
     }
     let pmus = library::pmus(Path::new("/"), args.counted.event_lists.as_deref())?;
     let target = target(&args)?;

@@ -1,8 +1,8 @@
-//! Server for the control socket and the metrics for Prometheus. One thread serves the requests of all clients.
+//! Server for the control socket, the metrics for Prometheus and the live page. One thread serves the requests of all clients.
 //!
 //! Input: [`Door`]s, i.e. listeners with their services. Output: an answer on every connection, regardless of the request. Size
 //! and time of a request are limited. If there are too many connections, the oldest is closed with a message to retry, so
-//! clients that send promptly are served. The steering thread is not affected by any request.
+//! clients that send promptly are served. The thread that steers or counts is not affected by any request.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -192,7 +192,9 @@ impl Poller {
         loop {
             match self.poll.poll(&mut events, self.pause()) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => {
-                    eprintln!("steer: requests are no longer served ({error}); steering continues");
+                    eprintln!(
+                        "steer: requests are no longer served ({error}); this command continues"
+                    );
                     return;
                 }
                 _ => {}

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use countersteer_model::topology::Topology;
 use serde_json::json;
 
-use super::super::supervisor::Control;
-use super::super::{exposition, socket};
 use super::*;
+use crate::steering::supervisor::Control;
+use crate::steering::{exposition, socket};
 
 /// Sends a request and returns the answer.
 fn asked<S: Read + Write>(mut stream: S, text: &[u8]) -> String {
