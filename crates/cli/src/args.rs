@@ -35,6 +35,10 @@ pub struct EventArgs {
     /// events` lists them); formulas of -m can contain them too
     #[arg(short, long = "virtual", value_name = "NAMES", value_delimiter = ',')]
     pub virtuals: Vec<String>,
+    /// Monitoring module: a program that computes virtual counters from the counts of each interval; a path, or a name in
+    /// ~/.local/share/countersteer/modules
+    #[arg(long = "module", value_name = "PROGRAM")]
+    pub modules: Vec<PathBuf>,
     /// Root folder below which the files of virtual counters are read
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
     pub root: PathBuf,

@@ -11,11 +11,11 @@ use countersteer_model::counters::{
 use countersteer_model::events::{Event, EventDef};
 use countersteer_model::metric::MetricDef;
 use countersteer_model::units::Nanos;
-use countersteer_sysfs::sensors::column_of;
 
 use crate::derivable::{derivable, helps};
 use crate::error::{Kind, failure};
 use crate::library;
+use crate::modules::column_of;
 
 /// Events that are counted by default; every machine can count them.
 const DEFAULT_EVENTS: &str = "task_clock,context_switches,cpu_migrations,page_faults";
@@ -233,7 +233,8 @@ fn counts_here(name: &str, pmus: &Pmus) -> bool {
     row.is_some_and(|row| matches!(probe_event(row, pmus), Probe::Counts | Probe::UserOnly))
 }
 
-fn events(text: &str, pmus: &Pmus) -> Result<Vec<Resolved>, CounterError> {
+/// Resolves an event set on this machine.
+pub fn events(text: &str, pmus: &Pmus) -> Result<Vec<Resolved>, CounterError> {
     Ok(resolve(text, &parse_set(text)?, pmus)?)
 }
 

@@ -18,6 +18,7 @@ mod http;
 mod interrupt;
 mod library;
 mod live_table;
+mod modules;
 mod online;
 mod output;
 mod progress;

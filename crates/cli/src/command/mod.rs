@@ -196,7 +196,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Mrc(args) => done(mrc::run(&args)),
         Command::Signature(args) => done(signature::run(&args)),
         Command::Stat(args) => stat::run(*args),
-        Command::Top(args) => top::run(&args),
+        Command::Top(args) => top::run(args),
         Command::Run(args) => run::run(&args),
         Command::Trial(args) => trial::run(&args),
         Command::Bench(args) => bench::run(&args),

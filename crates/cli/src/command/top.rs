@@ -15,6 +15,7 @@ use crate::args::EventArgs;
 use crate::bpf::{Bpf, loader};
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, failure};
+use crate::modules::Modules;
 use crate::output::RecordOut;
 use crate::session::{self, About};
 use crate::top::columns::{self, Column, Measure, base_metrics, columns, silent};
@@ -75,12 +76,14 @@ enum LinePer {
 }
 
 /// Runs `steer top`. Returns the exit code of the started program if it exited without a request.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(mut args: Args) -> anyhow::Result<ExitCode> {
     if args.web.web {
         return web::run(&args.web, args.interval, args.command.len());
     }
-    let dir = args.record.place()?;
     let pmus = library::pmus(Path::new("/"), args.counted.event_lists.as_deref())?;
+    let modules = Modules::start(&mut args.counted, &pmus);
+    let args = &args;
+    let dir = args.record.place()?;
     let core_types = CoreTypes::of(&pmus);
     let hybrid = core_types.names.len() > 1;
     let wanted = Wanted::find(&args.counted.virtuals)?;
@@ -127,7 +130,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let recorder = dir.map(keep).transpose()?;
     let mut tails = Tails::default();
     let read = Wanted::find(&tails.turn_to(&state.reads())?)?;
-    let bank = Bank::open(&args.counted.root, &read, &counted)?;
+    let bank = Bank::open(&args.counted.root, &read, &counted, modules)?;
     let taker = Taker {
         sampler: Sampler::new(measures, args.interval),
         bank,
@@ -286,6 +289,9 @@ fn print(
             // The program has not ended after the first request, so the second call kills it.
             stopper.stop();
             return ControlFlow::Continue(());
+        }
+        if let Some(note) = &snapshot.note {
+            eprintln!("steer: {note}");
         }
         state.ingest(snapshot);
         let text = if args.json {

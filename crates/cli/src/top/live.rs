@@ -76,7 +76,9 @@ pub fn show(
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .clone();
-            snapshot.note = taker.turn_to(&names).err().map(|why| why.to_string());
+            if let Err(why) = taker.turn_to(&names) {
+                snapshot.note = Some(why.to_string());
+            }
             // If the display has ended already, sending fails and the value is discarded. The session then ends as after a
             // signal, with all counts.
             let _ = send.send(snapshot);

@@ -68,8 +68,11 @@ impl Taker {
             tail.or_else(|| of_bank(name, row))
         };
         let times = (tick.number, tick.origin, tick.at);
-        self.sampler
-            .take(times, tick.readings, |tid| tick.name(tid), &outside)
+        let name = |tid| tick.name(tid);
+        let mut snapshot = (self.sampler).take(times, tick.readings, name, &outside);
+        drop(of_bank);
+        snapshot.note = self.bank.complaint();
+        snapshot
     }
 
     /// Replaces the set of virtual counters to read.

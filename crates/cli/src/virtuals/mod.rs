@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use countersteer_model::counters::{Outside, Owner, Sample, Samples};
 use countersteer_model::metric::MetricDef;
 use countersteer_report::readings::VirtualValue;
-use countersteer_sysfs::sensors::{Column, PROVIDERS, Place, SensorSet, Value, column_of};
+use countersteer_sysfs::sensors::{self, Column, PROVIDERS, Place, SensorSet, Value};
 use countersteer_sysfs::unavailable::Unavailable;
 
 use self::belongs::Belongings;
@@ -20,6 +20,7 @@ use self::derived::{Derived, OfRow};
 use crate::counted::Counted;
 use crate::derivable::{self, derivable};
 use crate::error::{Kind, failure};
+use crate::modules::{Modules, column_of};
 
 pub use sums::Sums;
 
@@ -46,6 +47,7 @@ pub struct Bank {
     names: Vec<&'static str>,
     meters: SensorSet,
     derived: Option<Derived>,
+    modules: Modules,
     values: Vec<Named>,
     of_rows: Vec<OfRow>,
     belongings: Belongings,
@@ -99,13 +101,18 @@ fn unknown(name: &str) -> String {
 impl Bank {
     /// Opens the providers of all counters, requested or in formulas. Takes a first sample, as the base for differences. `root`
     /// is the folder of the machine's files.
-    pub fn open(root: &Path, wanted: &Wanted, counted: &Counted) -> anyhow::Result<Self> {
+    pub fn open(
+        root: &Path,
+        wanted: &Wanted,
+        counted: &Counted,
+        modules: Modules,
+    ) -> anyhow::Result<Self> {
         let columns = || wanted.columns.iter().map(|c| c.name);
         let names = columns().chain(wanted.derived.iter().map(|m| m.name));
         let names: Vec<&'static str> = names.collect();
-        let read: Vec<&str> = columns().chain(counted.outside.iter().copied()).collect();
-        let meters =
-            SensorSet::open(root, &read).map_err(|why| failure(Kind::Missing, why.to_string()))?;
+        let read: Vec<&'static str> = columns().chain(counted.outside.iter().copied()).collect();
+        let meters = SensorSet::open(root, &sensed(&read))
+            .map_err(|why| failure(Kind::Missing, why.to_string()))?;
         let metrics: Vec<&MetricDef> = wanted
             .derived
             .iter()
@@ -120,6 +127,7 @@ impl Bank {
             names,
             meters,
             derived,
+            modules: modules.plan(&counted.plan),
             values: Vec::new(),
             of_rows: Vec::new(),
             belongings,
@@ -133,14 +141,14 @@ impl Bank {
             self.meters = SensorSet::open(&self.root, &[])?;
             self.belongings = Belongings::default();
             names.clone_into(&mut self.names);
-            self.meters = SensorSet::open(&self.root, names)?;
+            self.meters = SensorSet::open(&self.root, &sensed(names))?;
         }
         Ok(())
     }
 
     /// Returns true if there are no counters to read, as in most sessions.
     fn is_idle(&self) -> bool {
-        self.meters.is_empty() && self.derived.is_none()
+        self.meters.is_empty() && self.derived.is_none() && self.modules.is_empty()
     }
 
     pub fn names(&self) -> &[&'static str] {
@@ -191,7 +199,13 @@ impl Bank {
         if let Some(derived) = &mut self.derived {
             derived.read(readings, &mut self.values, &mut self.of_rows);
         }
+        self.modules.read(readings, &mut self.values);
         self.belongings.sort(&self.values, &self.of_rows, readings);
+    }
+
+    /// Returns the next message about a stopped module; `None` if there is none.
+    pub fn complaint(&mut self) -> Option<String> {
+        self.modules.complaint()
     }
 
     /// Returns a function that looks up the value of a counter for a row, for formulas.
@@ -211,6 +225,14 @@ impl Bank {
     fn asked_for(&self) -> impl Iterator<Item = &Named> {
         self.values.iter().filter(|v| self.names.contains(&v.name))
     }
+}
+
+/// Returns the names of the counters that providers of the machine read, not modules.
+fn sensed(names: &[&'static str]) -> Vec<&'static str> {
+    let of_machine = names
+        .iter()
+        .filter(|name| sensors::column_of(name).is_some());
+    of_machine.copied().collect()
 }
 
 /// Calls `take` for each value; the first argument is the value's scope, e.g. `cpu` or `thread`.
@@ -259,7 +281,13 @@ mod tests {
         let chip = "sys/class/hwmon/hwmon0/temp1_input";
         write(zone, "1000000");
         write(chip, "45000");
-        let mut bank = Bank::open(root.path(), &Wanted::default(), &Counted::nothing()).unwrap();
+        let mut bank = Bank::open(
+            root.path(),
+            &Wanted::default(),
+            &Counted::nothing(),
+            Modules::default(),
+        )
+        .unwrap();
         let read = |bank: &mut Bank| {
             bank.read(&Samples::default());
             let mut seen = Vec::new();

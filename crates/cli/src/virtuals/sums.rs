@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use countersteer_model::counters::{Sample, Samples};
 use countersteer_report::readings::VirtualValue;
-use countersteer_sysfs::sensors::{Kind, Place, column_of};
+use countersteer_sysfs::sensors::{Kind, Place};
+
+use crate::modules::column_of;
 
 use super::belongs::RowKey;
 use super::{Bank, Named, tell};
@@ -152,7 +154,13 @@ mod tests {
             outside: vec!["energy_j", "temperature_c"],
             ..Counted::nothing()
         };
-        let mut bank = Bank::open(root.path(), &wanted, &counted).unwrap();
+        let mut bank = Bank::open(
+            root.path(),
+            &wanted,
+            &counted,
+            crate::modules::Modules::default(),
+        )
+        .unwrap();
         let mut sums = Sums::new(&counted);
         let row = |cpu, ms| {
             let owner = Owner::Thread { pid: 1, tid: 1 };

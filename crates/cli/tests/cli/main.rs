@@ -9,6 +9,7 @@ mod counting;
 mod daemon;
 mod errors;
 mod experiments;
+mod modules;
 mod steering;
 mod trials;
 mod verdicts;

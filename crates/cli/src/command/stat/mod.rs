@@ -19,6 +19,7 @@ use crate::bpf::{Bpf, loader};
 use crate::counted::{self, Asked, Counted};
 use crate::error::{Kind, failure};
 use crate::library;
+use crate::modules::Modules;
 use crate::output::{RecordOut, check_writable};
 use crate::remote;
 use crate::session::{self, About};
@@ -143,12 +144,13 @@ fn as_here(mut args: Args) -> anyhow::Result<Args> {
 
 /// Runs `steer stat`; returns the exit code of the started program.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let args = as_here(args)?;
+    let mut args = as_here(args)?;
     if let Some(host) = &args.host {
         return Err(remote::run_there(host, args.command.len()));
     }
     let pmus = library::pmus(Path::new("/"), args.counted.event_lists.as_deref())?;
     let target = target(&args)?;
+    let modules = Modules::start(&mut args.counted, &pmus);
     let wanted = Wanted::find(&args.counted.virtuals)?;
     let asked = Asked {
         events: &args.counted.events,
@@ -171,7 +173,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     // The measurement of waits starts first, because the program is a child of this process from its first instruction on.
     let waits = args.latency.then(|| latency::watch(&args)).transpose()?;
     let session = Session::open(request, loader(bpf(&args)?))?;
-    let mut bank = Bank::open(&args.counted.root, &wanted, &counted)?;
+    let mut bank = Bank::open(&args.counted.root, &wanted, &counted, modules)?;
     let names = bank.names().to_vec();
     let period = args.interval.unwrap_or_default();
     let about = About {
@@ -191,6 +193,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             bank.read(tick.readings)
         } else {
             bank.read_counts(tick.readings)
+        }
+        while let Some(why) = bank.complaint() {
+            eprintln!("steer: {why}");
         }
         session::keep(recorder.as_mut(), tick, Some(&bank));
         let flow = screen.show(tick, &bank, &mut *out);

@@ -13,12 +13,13 @@ use countersteer_counters::{Pmus, Probe, probe_event};
 use countersteer_model::counters::{BoundMetric, Metric, PlannedEvent};
 use countersteer_model::events::EventDef;
 use countersteer_model::metric::MetricDef;
-use countersteer_sysfs::sensors::{self, Kind, PROVIDERS, ProviderDef, column_of};
+use countersteer_sysfs::sensors::{self, Kind, PROVIDERS, ProviderDef};
 
 use crate::bpf::Bpf;
 use crate::counted::Counted;
 use crate::derivable::derivable;
 use crate::error::{self, failure};
+use crate::modules::{self, column_of};
 use crate::top::tails::{self, Tail};
 pub use measure::Measure;
 use measure::What;
@@ -161,6 +162,7 @@ pub fn columns(
     };
     let others = PROVIDERS
         .iter()
+        .chain(modules::declared())
         .flat_map(|p| p.columns)
         .filter(|c| !has(c.name));
     columns.extend(others.map(|column| of_registry(column, silent, &mut measures)));

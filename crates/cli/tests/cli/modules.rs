@@ -1,0 +1,197 @@
+//! Monitoring modules: what the examples compute, and what becomes of modules that fail.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use crate::{root, steer, text};
+
+const PROGRAM: [&str; 4] = [
+    "--",
+    "sh",
+    "-c",
+    "n=0; while [ $n -lt 200000 ]; do n=$((n+1)); done",
+];
+
+fn counted(dir: &Path, modules: &[&str], more: &[&str]) -> Output {
+    let mut args = vec!["stat", "-i", "50ms", "--no-live", "-e", "task_clock"];
+    for module in modules {
+        args.extend(["--module", module]);
+    }
+    args.extend(more);
+    args.extend(PROGRAM);
+    let output = steer(&args, dir);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    output
+}
+
+/// Writes a module: a script of the shell.
+fn module(dir: &Path, name: &str, script: &str) {
+    let text = dir.join("script");
+    std::fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
+    // Another process writes the file, so that no child of another test holds it open for writing.
+    let mut install = Command::new("install");
+    let installed = install
+        .args(["-m", "755"])
+        .arg(&text)
+        .arg(dir.join(name))
+        .status();
+    assert!(installed.unwrap().success());
+}
+
+const HELLO: &str = r#"echo '{"module": 1, "counters": [{"name": "mine", "unit": "ms"}]}'"#;
+
+#[test]
+fn a_module_gets_the_counts_of_its_events_and_its_values_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    // Twice the run time of each row, as the module computes it.
+    let twice = r#"echo '{"module": 1, "events": ["task_clock"], "counters": [{"name": "twice_clock", "unit": "ms"}]}'
+while read -r window; do
+    values=
+    for row in $(echo "$window" | grep -o '{"pid[^}]*}}' | sed 's/.*"tid":\([0-9]*\).*"task_clock":\([0-9]*\).*/\1:\2/'); do
+        values="$values,{\"counter\": \"twice_clock\", \"tid\": ${row%:*}, \"value\": $((${row#*:} * 2))}"
+    done
+    echo "{\"values\": [${values#,}]}"
+done"#;
+    module(dir.path(), "twice", twice);
+    let output = counted(
+        dir.path(),
+        &["./twice"],
+        &["--json", "-o", "a.rec", "-m", "twice_clock/task_clock"],
+    );
+    let stdout = text(&output.stdout);
+    let rows: Vec<serde_json::Value> = stdout
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let clocks: Vec<f64> = (rows.iter())
+        .filter_map(|row| row["counts"]["task_clock"].as_f64())
+        .collect();
+    let values: Vec<f64> = (rows.iter())
+        .filter_map(|row| row["value"].as_f64())
+        .collect();
+    assert!(values.len() > 1, "{stdout}");
+    // The module gets the counts of the intervals in which its own event set is counted.
+    for value in values {
+        assert!(clocks.contains(&(value / 2.0)), "{value}: {stdout}");
+    }
+    let of_formula = |row: &serde_json::Value| row["metrics"]["twice_clock/task_clock"].is_f64();
+    assert!(rows.iter().any(of_formula), "{stdout}");
+    let record = countersteer_report::record::Record::load(&dir.path().join("a.rec")).unwrap();
+    assert!(
+        record
+            .virtuals
+            .iter()
+            .any(|row| &*row.name == "twice_clock" && row.value > 0.0)
+    );
+}
+
+#[test]
+fn a_module_that_fails_is_stopped_with_its_name_and_counting_goes_on() {
+    let answers = |answer: &str| format!("{HELLO}\nwhile read -r window; do echo '{answer}'; done");
+    let cases = [
+        (
+            "crash",
+            format!("{HELLO}\nread -r window; exit 9"),
+            "it has ended (exit status: 9)",
+        ),
+        (
+            "loop",
+            format!("{HELLO}\nwhile :; do :; done"),
+            "it does not answer within 0.5 s",
+        ),
+        (
+            "flood",
+            format!("{HELLO}\ntr '\\0' x </dev/zero; read -r window"),
+            "its line is too long",
+        ),
+        ("garbage", answers("<b>"), "its answer has no values"),
+        (
+            "liar",
+            answers(r#"{"values": [{"counter": "yours", "value": 1}]}"#),
+            "it did not declare the counter `yours`",
+        ),
+        (
+            "stranger",
+            answers(r#"{"values": [{"counter": "mine", "tid": 1, "value": 1}]}"#),
+            "it got no sample of a thread 1",
+        ),
+        (
+            "mute",
+            "sleep 30 2>&-".to_owned(),
+            "it says nothing within 5 s",
+        ),
+        (
+            "event",
+            r#"echo '{"module": 1, "events": ["no_such_event"], "counters": []}'"#.to_owned(),
+            "its events `no_such_event`: ",
+        ),
+        (
+            "taken",
+            r#"echo '{"module": 1, "counters": [{"name": "energy_j"}]}'"#.to_owned(),
+            "there is a virtual counter `energy_j` already",
+        ),
+        (
+            "babble",
+            "echo hello".to_owned(),
+            "its first line declares no counters",
+        ),
+        (
+            "old",
+            r#"echo '{"module": 0, "counters": []}'"#.to_owned(),
+            "it speaks version 0",
+        ),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    for (name, script, why) in &cases {
+        module(dir.path(), name, script);
+        let began = Instant::now();
+        let output = counted(dir.path(), &[&format!("./{name}")], &[]);
+        let said = text(&output.stderr);
+        let expected = format!("steer: module ./{name} is stopped: {why}");
+        assert!(said.contains(&expected), "{name}: {said}");
+        assert_eq!(said.matches("is stopped").count(), 1, "{said}");
+        assert!(said.lines().count() > 3, "{name}: {said}");
+        assert!(began.elapsed() < Duration::from_secs(30), "{name}");
+    }
+    let said = text(&counted(dir.path(), &["nowhere"], &[]).stderr);
+    assert!(
+        said.contains("module nowhere is stopped: ")
+            && said.contains("countersteer/modules has no such file"),
+        "{said}"
+    );
+    let said = text(&counted(dir.path(), &["./nowhere"], &[]).stderr);
+    assert!(said.contains("./nowhere cannot be started"), "{said}");
+}
+
+#[test]
+fn the_examples_work_in_stat_and_top_and_are_found_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = root().join("examples/modules");
+    let data = dir.path().join(".local/share/countersteer");
+    std::fs::create_dir_all(&data).unwrap();
+    std::os::unix::fs::symlink(folder.canonicalize().unwrap(), data.join("modules")).unwrap();
+    let said = text(&counted(dir.path(), &["load.sh"], &[]).stderr);
+    assert!(said.contains("load_average"), "{said}");
+    if Command::new("python3").arg("--version").output().is_err() {
+        countersteer_fuzz::skipped("there is no python3");
+        return;
+    }
+    let args = [
+        "top",
+        "--json",
+        "-n",
+        "3",
+        "-i",
+        "100ms",
+        "--module",
+        "bursts.py",
+    ];
+    let output = steer(&[&args[..], &PROGRAM].concat(), dir.path());
+    let stdout = text(&output.stdout);
+    assert!(
+        stdout.contains("\"fault_excess\":"),
+        "{stdout} {}",
+        text(&output.stderr)
+    );
+}
