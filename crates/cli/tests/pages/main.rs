@@ -32,8 +32,8 @@ fn is_possible() -> bool {
     compiler && countersteer_fuzz::cpus::may_use(&[0, 1])
 }
 
-/// Compiles the program against the library next to the tests.
-fn compile(folder: &Path) -> PathBuf {
+/// Puts links to the library next to the tests into a folder.
+fn link_library(folder: &Path) {
     let test = std::env::current_exe().unwrap();
     let folders = [test.parent().unwrap(), test.ancestors().nth(2).unwrap()];
     let library = folders
@@ -44,21 +44,33 @@ fn compile(folder: &Path) -> PathBuf {
     for name in ["libcountersteer.so", "libcountersteer.so.0"] {
         symlink(&library, folder.join(name)).unwrap();
     }
-    let program = folder.join("talk");
-    let source = format!("{}/tests/pages/talk.c", env!("CARGO_MANIFEST_DIR"));
+}
+
+fn cc(folder: &Path, source: &str, to: &str, options: &[&str]) -> Output {
     let mut cc = Command::new("cc");
     cc.args([
         "-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-I",
     ])
     .arg(format!("{CAPI}/include"));
-    cc.arg(source)
+    cc.arg(format!("{}/{source}", env!("CARGO_MANIFEST_DIR")))
         .arg("-L")
         .arg(folder)
-        .args(["-lcountersteer", "-o"])
-        .arg(&program);
-    let output = cc.output().unwrap();
+        .args(options)
+        .arg("-o")
+        .arg(folder.join(to));
+    cc.output().unwrap()
+}
+
+fn compiled(folder: &Path, source: &str, to: &str, options: &[&str]) {
+    let output = cc(folder, source, to, options);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    program
+}
+
+/// Compiles the program against the library next to the tests.
+fn compile(folder: &Path) -> PathBuf {
+    link_library(folder);
+    compiled(folder, "tests/pages/talk.c", "talk", &["-lcountersteer"]);
+    folder.join("talk")
 }
 
 fn steer(folder: &Path, args: &[&str]) -> Output {
@@ -170,4 +182,69 @@ fn an_engine_that_only_observes_says_nothing() {
         "{}",
         text(&output.stdout)
     );
+}
+
+/// Runs a program of OpenMP; true if there are hints that two threads share a loop, and that one of them waits.
+fn has_hints(folder: &Path, variable: &str, program: &str) -> bool {
+    let variable = format!("{variable}={}/libhints.so", folder.display());
+    let start = [
+        "run",
+        "--engine",
+        "affinity",
+        "-P",
+        "hsf:young_ms=0",
+        "-i",
+        "20ms",
+        "--machine",
+        "unequal.toml",
+        "--force",
+        "-o",
+        "run.rec",
+        "--",
+        "env",
+        "OMP_WAIT_POLICY=active",
+    ];
+    let output = steer(folder, &[&start[..], &[&variable, program]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let record = Record::load(&folder.join("run.rec")).unwrap();
+    let hinted =
+        |phase| (record.hints.iter()).any(|r| r.hint.phase == phase && r.hint.workers == 2);
+    hinted(Phase::Spinning) && hinted(Phase::Running)
+}
+
+#[test]
+fn runtimes_of_openmp_give_hints_about_shared_loops_and_waits() {
+    if !is_possible() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    std::fs::write(dir.join("unequal.toml"), machine()).unwrap();
+    link_library(dir);
+    let shared = ["-shared", "-fPIC", "-lcountersteer", "-ldl"];
+    compiled(dir, "../capi/examples/openmp.c", "libhints.so", &shared);
+    let source = "tests/pages/loops.c";
+    if cc(dir, source, "loops", &["-fopenmp"]).status.success() {
+        assert!(has_hints(dir, "LD_PRELOAD", "./loops"));
+        assert!(!has_hints(dir, "NOTHING", "./loops"));
+    } else {
+        countersteer_fuzz::skipped("the C compiler has no OpenMP (libgomp)");
+    }
+    // LLVM's runtime has the functions of libgomp, too.
+    let versions = std::fs::read_dir("/usr/lib").unwrap().flatten();
+    let libraries = versions.map(|entry| entry.path().join("lib"));
+    let Some(library) = libraries
+        .into_iter()
+        .find(|lib| lib.join("libomp.so").exists())
+    else {
+        return countersteer_fuzz::skipped("there is no runtime of LLVM (libomp-dev)");
+    };
+    let library = library.to_str().unwrap();
+    let path = format!("-Wl,-rpath,{library}");
+    compiled(dir, source, "loops.o", &["-fopenmp", "-c"]);
+    let mut link = Command::new("cc");
+    link.arg(dir.join("loops.o"))
+        .args(["-L", library, &path, "-lomp", "-o"]);
+    assert!(link.arg(dir.join("loops-llvm")).status().unwrap().success());
+    assert!(has_hints(dir, "OMP_TOOL_LIBRARIES", "./loops-llvm"));
 }
