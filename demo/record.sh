@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Records profiles of real programs: demo/record.sh [--long] STEER FOLDER [NAME...], all of programs.tsv without names. With
 # --long the longer command is recorded where there is one. Those that are there already are kept.
+# The variable RECORD has options of `steer profile`, such as --sampled.
 # One recording per core runs at a time; the bar moves on when one is done.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -85,7 +86,7 @@ record_one() {
     # Its exit code says that there is a solution, or none.
     [ "$name" != minisat ] || ignore=(--ignore-failure)
     # What is interrupted leaves no profile that the next run would take for a whole one.
-    "$steer" profile "${ignore[@]}" --name "$name" -o "$folder/.$name.part" -- "${words[@]}" </dev/null >"$IN/$name.out" 2>"$IN/$name.log" || {
+    "$steer" profile ${RECORD:-} "${ignore[@]}" --name "$name" -o "$folder/.$name.part" -- "${words[@]}" </dev/null >"$IN/$name.out" 2>"$IN/$name.log" || {
         echo "record.sh: $name ($family) failed:" >&2
         cat "$IN/$name.log" >&2
         rm -f "$folder/.$name.part"

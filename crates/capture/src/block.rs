@@ -35,6 +35,13 @@ pub struct Insn {
     pub fused: bool,
 }
 
+/// A line of the block is in the sample.
+pub const SAMPLES_LINE: u8 = 1;
+/// A page of the block is in the sample.
+pub const SAMPLES_PAGE: u8 = 2;
+/// The block ends with a repeated string instruction.
+pub const REPEATS: u8 = 4;
+
 /// Translated block. The fields that the callback reads come first, in one cache line.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
@@ -55,6 +62,12 @@ pub struct Block {
     pub end: End,
     /// True if the block starts with a repeated string instruction, which QEMU executes as one block per element.
     pub starts_repeat: bool,
+    /// Reasons for which sampled recordings do not pass over the block: [`SAMPLES_LINE`], [`SAMPLES_PAGE`], [`REPEATS`].
+    pub special: u8,
+    /// True if the branch at its end is in the sample.
+    pub samples_branch: bool,
+    /// Entry of the simple predictor of sampled recordings.
+    pub slot: u16,
     pub insns: Box<[Insn]>,
 }
 

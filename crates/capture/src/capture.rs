@@ -105,6 +105,7 @@ impl Capture {
     /// Analyses the sequence and adds the results to a record.
     pub fn finish(&mut self, into: &mut [u64]) {
         self.link();
+        into[record::CAPTURES] += 1;
         into[record::SAMPLED] += self.insns.len() as u64;
         into[record::TAKEN] += self.taken;
         into[record::RESOLVED] += self.wrong.len() as u64;
@@ -115,11 +116,7 @@ impl Capture {
             }
         }
         self.add_cycles(into);
-        for (size, lines) in MLP_LINES.iter().enumerate() {
-            if !self.add_rounds(size, *lines, into) {
-                break;
-            }
-        }
+        self.add_rounds(into);
         self.clear();
     }
 
@@ -152,28 +149,41 @@ impl Capture {
             let cycles = self.flow.cycles(&self.waits, latency);
             for (lane, _) in ILP_WINDOWS.iter().enumerate() {
                 into[field + lane] += u64::from(cycles[lane]);
+                if run == 0 {
+                    into[record::ILP_SQUARES + lane] += u64::from(cycles[lane]).pow(2);
+                }
             }
             into[record::RESOLUTION + run] += resolution(&self.waits, &self.wrong, latency);
         }
     }
 
-    /// Adds the misses of one cache size. Returns false if there are none: larger caches then have none either.
-    fn add_rounds(&mut self, size: usize, lines: u64, into: &mut [u64]) -> bool {
+    /// Adds the misses of each cache size, and their rounds.
+    fn add_rounds(&mut self, into: &mut [u64]) {
         let mut misses = vec![false; self.insns.len()];
-        let mut count = 0;
-        for access in self.accesses.iter().filter(|a| a.distance >= lines) {
-            misses[access.at as usize] = true;
-            count += 1;
+        let mut known = None;
+        for (size, lines) in MLP_LINES.iter().enumerate() {
+            let long = self.accesses.iter().filter(|a| a.distance >= *lines);
+            let count = long.clone().count() as u64;
+            if count == 0 {
+                // Larger caches have no misses either.
+                return;
+            }
+            // Equal numbers are the same misses: those of a larger cache are among those of a smaller one.
+            let rounds = match known {
+                Some((before, rounds)) if before == count => rounds,
+                _ => {
+                    misses.fill(false);
+                    long.for_each(|a| misses[a.at as usize] = true);
+                    self.flow.rounds(&self.waits, &misses)
+                }
+            };
+            known = Some((count, rounds));
+            into[record::MLP_MISSES + size] += count;
+            for (lane, _) in ILP_WINDOWS.iter().enumerate() {
+                into[record::MLP_ROUNDS + size * ILP_WINDOWS.len() + lane] +=
+                    u64::from(rounds[lane]);
+            }
         }
-        if count == 0 {
-            return false;
-        }
-        let rounds = self.flow.rounds(&self.waits, &misses);
-        into[record::MLP_MISSES + size] += count;
-        for (lane, _) in ILP_WINDOWS.iter().enumerate() {
-            into[record::MLP_ROUNDS + size * ILP_WINDOWS.len() + lane] += u64::from(rounds[lane]);
-        }
-        true
     }
 
     /// Links each instruction to the earlier ones it depends on.

@@ -34,6 +34,8 @@ impl Hasher for PageHasher {
 /// Sparse array of words, indexed by line number.
 pub struct Lines {
     words: Vec<u64>,
+    /// Page of each chunk.
+    numbers: Vec<u64>,
     pages: HashMap<u64, u32, BuildHasherDefault<PageHasher>>,
     recent: Box<[(u64, u32); RECENT]>,
 }
@@ -42,6 +44,7 @@ impl Lines {
     pub fn new() -> Self {
         Self {
             words: Vec::new(),
+            numbers: Vec::new(),
             pages: HashMap::default(),
             recent: Box::new([(u64::MAX, 0); RECENT]),
         }
@@ -73,17 +76,22 @@ impl Lines {
         let chunk = *self.pages.entry(page).or_insert(fresh);
         if chunk == fresh {
             self.words.resize(self.words.len() + CHUNK, 0);
+            self.numbers.push(page);
         }
         self.recent[page as usize % RECENT] = (page, chunk);
         chunk
     }
 
-    /// Visits every word that is not zero.
-    pub fn for_each(&mut self, mut visit: impl FnMut(&mut u64)) {
-        self.words
-            .iter_mut()
-            .filter(|w| **w != 0)
-            .for_each(&mut visit);
+    /// Visits every word that is not zero, with its line.
+    pub fn for_each(&mut self, mut visit: impl FnMut(u64, &mut u64)) {
+        let (chunks, _) = self.words.as_chunks_mut::<CHUNK>();
+        for (chunk, page) in chunks.iter_mut().zip(&self.numbers) {
+            for (line, word) in (page * CHUNK as u64..).zip(chunk) {
+                if *word != 0 {
+                    visit(line, word);
+                }
+            }
+        }
     }
 }
 
@@ -105,7 +113,11 @@ mod tests {
             assert_eq!(*lines.word(place), i + 1);
         }
         let mut seen = 0;
-        lines.for_each(|_| seen += 1);
+        lines.for_each(|line, word| {
+            let at = *word - 1;
+            assert_eq!(line, at.wrapping_mul(0x1234_5678_9abc) % (1 << 42));
+            seen += 1;
+        });
         assert_eq!(seen, 10_000);
     }
 }

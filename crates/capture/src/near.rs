@@ -19,6 +19,8 @@ pub struct Near {
     /// Slots in the order of insertion. Clearing walks this list instead of all slots, half of which are free.
     taken: [u8; EPOCH],
     count: usize,
+    /// Lines of an epoch.
+    length: usize,
 }
 
 impl Near {
@@ -30,7 +32,13 @@ impl Near {
             places: [0; SLOTS],
             taken: [0; EPOCH],
             count: 0,
+            length: EPOCH,
         }
+    }
+
+    /// Shortens epochs to one line in `one_in`: the others are not touched.
+    pub fn shorten(&mut self, one_in: u64) {
+        self.length = EPOCH / one_in as usize;
     }
 
     /// Stores the time of a touch. Returns false if the line is not in the epoch.
@@ -55,7 +63,7 @@ impl Near {
         self.times[slot] = time;
         self.taken[self.count % EPOCH] = slot as u8;
         self.count += 1;
-        (lost, self.count == EPOCH)
+        (lost, self.count >= self.length)
     }
 
     /// Begins a new epoch; `leave` receives place and time of each line of the old one.

@@ -16,7 +16,7 @@ use crate::block::{Block, MemoryUse};
 use crate::caveats;
 use crate::ffi;
 use crate::guest::{Guest, IO_URING_SETUP};
-use crate::layout::COMMAND_FILE;
+use crate::layout::{COMMAND_FILE, Measure};
 use crate::live_plugin;
 use crate::shared::Control;
 use crate::translation::{become_qemu, end, execution, translated};
@@ -53,8 +53,7 @@ struct Settings {
     directory: PathBuf,
     control: Control,
     wrapper: Vec<CString>,
-    /// Measure every distance exactly, as a reference for the normal measurement.
-    exact: bool,
+    measure: Measure,
     /// Send events, through a filter of this many sets.
     stream: Option<u32>,
     program: Vec<u8>,
@@ -94,7 +93,10 @@ pub unsafe extern "C" fn qemu_plugin_install(
     let directory = arguments
         .iter()
         .find_map(|a| a.to_bytes().strip_prefix(b"dir="));
-    let exact = arguments.contains(&c"exact=on");
+    let measure = arguments
+        .iter()
+        .find_map(|a| Measure::named(a.to_str().ok()?.strip_prefix("measure=")?))
+        .unwrap_or_default();
     let stream = arguments
         .iter()
         .find_map(|a| a.to_str().ok()?.strip_prefix("stream=")?.parse().ok());
@@ -102,7 +104,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
         eprintln!("steer: the plugin needs dir=DIRECTORY; run it through `steer profile`");
         return -1;
     };
-    match settings(Path::new(OsStr::from_bytes(directory)), exact, stream) {
+    match settings(Path::new(OsStr::from_bytes(directory)), measure, stream) {
         Ok(settings) if settings.control.stopped() => end(),
         Ok(settings) => {
             if caveats::has_rights_of_its_own(&settings.program) {
@@ -131,7 +133,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     0
 }
 
-fn settings(directory: &Path, exact: bool, stream: Option<u32>) -> std::io::Result<Settings> {
+fn settings(directory: &Path, measure: Measure, stream: Option<u32>) -> std::io::Result<Settings> {
     let command = std::fs::read(directory.join(COMMAND_FILE))?;
     let wrapper = command
         .split(|b| *b == 0)
@@ -142,7 +144,11 @@ fn settings(directory: &Path, exact: bool, stream: Option<u32>) -> std::io::Resu
         directory: directory.to_owned(),
         control: Control::open(directory)?,
         wrapper,
-        exact,
+        // Who reads the events wants those of all branches.
+        measure: match stream {
+            Some(_) => Measure::Exact,
+            None => measure,
+        },
         stream,
         program: caveats::own_program().unwrap_or_default(),
     })
@@ -167,7 +173,7 @@ extern "C" fn on_init(_id: ffi::PluginId, index: c_uint) {
     let (Some(settings), Some(slot)) = (SETTINGS.get(), VCPUS.get(index as usize)) else {
         return;
     };
-    match Vcpu::new(&settings.directory, &settings.control, settings.exact) {
+    match Vcpu::new(&settings.directory, &settings.control, settings.measure) {
         Ok(mut vcpu) => {
             connect(&mut vcpu, settings);
             slot.store(Box::into_raw(Box::new(vcpu)), Relaxed);
@@ -221,6 +227,22 @@ extern "C" fn on_block(index: c_uint, datum: *mut c_void) {
     }
 }
 
+extern "C" fn on_sampled_block(index: c_uint, datum: *mut c_void) {
+    // SAFETY: as for `on_block`.
+    let block: &'static Block = unsafe { &*datum.cast::<Block>() };
+    if let Some(vcpu) = vcpu(index)
+        && !vcpu.common_block(block)
+    {
+        on_special_block(vcpu, block);
+    }
+}
+
+/// Passes on a block; out of line, so that the common case saves no registers.
+#[inline(never)]
+extern "C" fn on_special_block(vcpu: &mut Vcpu, block: &'static Block) {
+    obey(vcpu.special_block(block));
+}
+
 extern "C" fn on_streamed_block(index: c_uint, datum: *mut c_void) {
     // SAFETY: as for `on_block`.
     let block: &'static Block = unsafe { &*datum.cast::<Block>() };
@@ -271,12 +293,18 @@ extern "C" fn on_translate(_id: ffi::PluginId, tb: *mut ffi::Tb) {
     if let Some(address) = of.asks_features {
         note_features(address);
     }
-    let streams = SETTINGS.get().is_some_and(|s| s.stream.is_some());
+    let settings = SETTINGS.get();
+    let streams = settings.is_some_and(|s| s.stream.is_some());
+    let on_block = match settings.map(|s| s.measure) {
+        _ if streams => on_streamed_block,
+        Some(Measure::Sampled) => on_sampled_block,
+        _ => on_block,
+    };
     // SAFETY: as above; the blocks live forever.
     unsafe {
         ffi::qemu_plugin_register_vcpu_tb_exec_cb(
             tb,
-            if streams { on_streamed_block } else { on_block },
+            on_block,
             ffi::NO_REGISTERS,
             std::ptr::from_ref(block).cast_mut().cast(),
         );

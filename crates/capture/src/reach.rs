@@ -7,10 +7,11 @@
 
 use countersteer_model::profile::LogHistogram;
 
-use crate::block::{Block, End};
+use crate::block::{Block, End, SAMPLES_LINE, SAMPLES_PAGE};
 use crate::layout::{REACH_BUCKETS, REACH_NEAR, Reached, record};
 use crate::near::Near;
 use crate::recency::{Recency, Touch};
+use crate::sample;
 
 /// Lines per page of 4 KiB, as a shift.
 const PAGE_SHIFT: u32 = 6;
@@ -21,6 +22,8 @@ const BRANCH_SHIFT: u32 = 1;
 struct Stack {
     near: Near,
     recency: Recency,
+    /// Items for which one in the stack stands.
+    one_in: u64,
 }
 
 impl Stack {
@@ -28,7 +31,16 @@ impl Stack {
         Self {
             near: Near::new(),
             recency: Recency::new(),
+            one_in: 1,
         }
+    }
+
+    /// Continues with a sample of the items.
+    fn thin(&mut self, one_in: u64) {
+        self.recency.thin(|item| sample::keeps(item, one_in));
+        self.near.clear(|_, _| ());
+        self.near.shorten(one_in);
+        self.one_in = one_in;
     }
 
     /// Uses an item. Returns false if it was used in this epoch, and so is not counted.
@@ -57,10 +69,11 @@ impl Stack {
         }
         let at = record::REACH + kind as usize * (REACH_BUCKETS + 1);
         match touch {
-            Touch::Cold => into[at + REACH_BUCKETS] += 1,
+            Touch::Cold => into[at + REACH_BUCKETS] += self.one_in,
             Touch::Again { distance, .. } => {
+                let distance = sample::scaled(distance, self.one_in);
                 if exact || distance >= REACH_NEAR {
-                    into[at + LogHistogram::bucket(distance).min(REACH_BUCKETS - 1)] += 1;
+                    into[at + LogHistogram::bucket(distance).min(REACH_BUCKETS - 1)] += self.one_in;
                 }
             }
         }
@@ -76,6 +89,34 @@ pub struct Reach {
     data_pages: Stack,
     /// Line of the last fetched instruction.
     line: u64,
+    /// Page of the last fetch of a sampled recording.
+    page: u64,
+}
+
+/// Returns [`SAMPLES_LINE`] and [`SAMPLES_PAGE`] if a line or a page of a block is in the sample.
+pub fn sampled_code(block: &Block) -> u8 {
+    let mut parts = 0;
+    for line in lines(block.pc, block.after) {
+        if sample::keeps(line, sample::LINES) {
+            parts |= SAMPLES_LINE;
+        }
+        if sample::keeps(line >> PAGE_SHIFT, sample::PAGES) {
+            parts |= SAMPLES_PAGE;
+        }
+    }
+    parts
+}
+
+/// True if the branch at the end of a block is in the sample.
+pub fn samples_branch(block: &Block) -> bool {
+    block.end != End::Fall && sample::keeps(block.branch >> BRANCH_SHIFT, sample::LINES)
+}
+
+/// Returns the lines of the code from `pc` up to `after`. A block without a known end is one line.
+#[inline(always)]
+fn lines(pc: u64, after: u64) -> std::ops::RangeInclusive<u64> {
+    let last = if after > pc { after - 1 } else { pc };
+    pc >> 6..=last >> 6
 }
 
 impl Reach {
@@ -86,6 +127,7 @@ impl Reach {
             code_pages: Stack::new(),
             data_pages: Stack::new(),
             line: crate::near::NO_LINE,
+            page: crate::near::NO_LINE,
         }
     }
 
@@ -116,19 +158,54 @@ impl Reach {
     /// Fetches from address `pc` up to `after`.
     #[inline(always)]
     fn fetch(&mut self, pc: u64, after: u64, into: &mut [u64; record::WORDS], exact: bool) {
-        // A block without a known end is one line.
-        let last = if after > pc {
-            (after - 1) >> 6
-        } else {
-            pc >> 6
-        };
-        for line in pc >> 6..=last {
+        let lines = lines(pc, after);
+        let last = *lines.end();
+        for line in lines {
             if line != self.line && self.lines.touch(line, into, Reached::CodeLines, exact) {
                 let page = line >> PAGE_SHIFT;
                 self.code_pages.touch(page, into, Reached::CodePages, exact);
             }
         }
         self.line = last;
+    }
+
+    /// Continues with a sample of lines, branches and pages.
+    pub fn thin(&mut self) {
+        self.lines.thin(sample::LINES);
+        self.branches.thin(sample::LINES);
+        self.code_pages.thin(sample::PAGES);
+        self.data_pages.thin(sample::PAGES);
+    }
+
+    /// Continues with `block` after `previous`, of which one is in the sample.
+    #[inline(never)]
+    pub fn sampled_block(
+        &mut self,
+        previous: &Block,
+        block: &Block,
+        into: &mut [u64; record::WORDS],
+        exact: bool,
+    ) {
+        if previous.samples_branch && block.pc != previous.after {
+            self.take(previous.branch, into, exact);
+        }
+        if block.special & SAMPLES_LINE != 0 && self.leaves(block.pc, block.after) {
+            for line in lines(block.pc, block.after) {
+                if line != self.line && sample::keeps(line, sample::LINES) {
+                    self.lines.touch(line, into, Reached::CodeLines, exact);
+                }
+                self.line = line;
+            }
+        }
+        if block.special & SAMPLES_PAGE != 0 {
+            let page = block.pc >> 6 >> PAGE_SHIFT;
+            for page in page..=block.after.wrapping_sub(1).max(block.pc) >> 6 >> PAGE_SHIFT {
+                if page != self.page && sample::keeps(page, sample::PAGES) {
+                    self.code_pages.touch(page, into, Reached::CodePages, exact);
+                }
+                self.page = page;
+            }
+        }
     }
 
     /// Takes the branch at an address.
@@ -144,6 +221,14 @@ impl Reach {
     pub fn data(&mut self, line: u64, into: &mut [u64; record::WORDS], exact: bool) {
         let page = line >> PAGE_SHIFT;
         self.data_pages.touch(page, into, Reached::DataPages, exact);
+    }
+
+    /// Touches a line of data, if its page is in the sample.
+    #[inline(always)]
+    pub fn sampled_data(&mut self, line: u64, into: &mut [u64; record::WORDS], exact: bool) {
+        if sample::keeps(line >> PAGE_SHIFT, sample::PAGES) {
+            self.data(line, into, exact);
+        }
     }
 
     /// Ends the epochs, so that every use is counted from now on.

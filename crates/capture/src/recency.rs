@@ -61,6 +61,40 @@ impl Recency {
         (touch, place)
     }
 
+    /// Touches a line outside of the sample: it stays out of the stack, which only dates it. Returns the time since its last
+    /// touch, the date of that touch for [`Self::since`], and a handle; `None` for a line that was never touched before.
+    #[inline(always)]
+    pub fn pass(&mut self, line: u64, now: u64) -> (Option<(u64, usize)>, usize) {
+        if self.stamps.is_full() {
+            self.compact();
+        }
+        let place = self.lines.place(line);
+        let word = self.lines.word(place);
+        let found = *word;
+        *word = now << STAMP_BITS | (self.stamps.top() as u64 + 1);
+        let date = (found & STAMP_MASK) as usize;
+        let reuse = now.wrapping_sub(found >> STAMP_BITS) & TIME_MASK;
+        (date.checked_sub(1).map(|date| (reuse, date)), place)
+    }
+
+    /// Returns the distinct lines of the sample touched since a date.
+    pub fn since(&self, date: usize) -> u64 {
+        self.stamps.count_from(date)
+    }
+
+    /// Takes all lines out of the stack that are not in the sample.
+    pub fn thin(&mut self, keeps: impl Fn(u64) -> bool) {
+        if self.stamps.is_full() {
+            self.compact();
+        }
+        let stamps = &mut self.stamps;
+        self.lines.for_each(|line, word| {
+            if !keeps(line) {
+                stamps.remove((*word & STAMP_MASK) as usize - 1);
+            }
+        });
+    }
+
     /// Sets the time of a line's last touch, without moving the line in the stack.
     #[inline(always)]
     pub fn set_time(&mut self, place: usize, time: u64) {
@@ -72,7 +106,7 @@ impl Recency {
     #[inline(never)]
     fn compact(&mut self) {
         let ranks = self.stamps.ranks();
-        self.lines.for_each(|word| {
+        self.lines.for_each(|_, word| {
             let rank = ranks.of((*word & STAMP_MASK) as usize - 1) as u64;
             *word = (*word & !STAMP_MASK) | (rank + 1);
         });
@@ -127,6 +161,32 @@ mod tests {
         compare(30_000, |r| r % 100);
         compare(60_000, |r| (r % 1000).min(r / 1000 % 1000));
         compare(30_000, |r| if r % 3 == 0 { r % 3000 } else { r % 12 });
+    }
+
+    #[test]
+    fn lines_outside_the_sample_are_dated_by_those_inside() {
+        let keeps = |line: u64| line.is_multiple_of(4);
+        let mut recency = Recency::new();
+        for line in 0..400 {
+            recency.touch(line, line);
+        }
+        recency.thin(keeps);
+        // Enough touches for several compactions.
+        for now in 400..400_000u64 {
+            let line = now % 400;
+            if keeps(line) {
+                let (touch, _) = recency.touch(line, now);
+                let expected = Touch::Again {
+                    distance: 99,
+                    reuse: 400,
+                };
+                assert_eq!(touch, expected);
+            } else {
+                let (reuse, date) = recency.pass(line, now).0.unwrap();
+                assert_eq!((reuse, recency.since(date)), (400, 100));
+            }
+        }
+        assert_eq!(recency.pass(1000, 400_000).0, None);
     }
 
     #[test]

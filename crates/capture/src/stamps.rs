@@ -150,6 +150,37 @@ impl Stamps {
         u64::from(sum)
     }
 
+    /// Returns the number of set positions from `at` up.
+    pub fn count_from(&self, at: usize) -> u64 {
+        let ones = |words: &[u64]| words.iter().map(|w| u64::from(w.count_ones())).sum::<u64>();
+        let open = self.top / BLOCK_BITS;
+        let block = at / BLOCK_BITS;
+        let Some(words) = self.bits.get(block) else {
+            return 0;
+        };
+        let word = at / 64 % WORDS;
+        let mut sum = u64::from((words[word] >> (at % 64)).count_ones()) + ones(&words[word + 1..]);
+        let mut block = block + 1;
+        // Whole blocks up to the next group, whole groups up to the next region, and so on down again.
+        while block < open {
+            let (group, region) = (block / FAN, block / (FAN * FAN));
+            if block.is_multiple_of(FAN * FAN) && region < open / (FAN * FAN) {
+                sum += u64::from(self.regions[region]);
+                block += FAN * FAN;
+            } else if block.is_multiple_of(FAN) && group < open / FAN {
+                sum += u64::from(self.groups[region][group % FAN]);
+                block += FAN;
+            } else {
+                sum += u64::from(self.blocks[group][block % FAN]);
+                block += 1;
+            }
+        }
+        if block == open {
+            sum += self.bits.get(open).map_or(0, |words| ones(words));
+        }
+        sum
+    }
+
     /// Returns the new number of every set position after a compaction.
     pub fn ranks(&self) -> Ranks {
         let mut below = Vec::with_capacity(self.bits.len() * WORDS);
@@ -186,7 +217,7 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// Returns the new number of a set position.
+    /// Returns the new number of a set position, or of the first set one after it.
     pub fn of(&self, at: usize) -> usize {
         let word = at / 64;
         let mask = (1u64 << (at % 64)) - 1;
@@ -211,6 +242,7 @@ mod tests {
                 .wrapping_add(1442695040888963407);
             if state >> 62 == 0 {
                 let victim = (state >> 20) as usize % set.len();
+                assert_eq!(stamps.count_from(set[victim]), (set.len() - victim) as u64);
                 let at = set.remove(victim);
                 assert_eq!(stamps.remove(at), (set.len() - victim) as u64);
             }
@@ -244,6 +276,8 @@ mod tests {
         for _ in 0..2 * REGION_BITS + 5 {
             stamps.push();
         }
+        assert_eq!(stamps.count_from(7), 2 * REGION_BITS as u64 - 2);
+        assert_eq!(stamps.count_from(2 * REGION_BITS + 5), 0);
         assert_eq!(stamps.remove(0), 2 * REGION_BITS as u64 + 4);
         assert_eq!(stamps.remove(REGION_BITS - 1), REGION_BITS as u64 + 5);
         assert_eq!(stamps.remove(REGION_BITS), REGION_BITS as u64 + 4);

@@ -115,20 +115,15 @@ impl Tage {
     /// Returns a hash of address and history for each table.
     #[inline(always)]
     fn mixed(&self, pc: u64) -> [u64; TABLES] {
-        HISTORIES.map(|length| {
-            let mut mixed = pc;
-            let mut left = length;
-            for word in self.history {
-                let seen = word & (u64::MAX >> (64 - left.min(64)));
-                mixed = (mixed ^ seen).wrapping_mul(0xd6e8_feb8_6659_fd93);
-                mixed ^= mixed >> 29;
-                left = left.saturating_sub(64);
-                if left == 0 {
-                    break;
-                }
-            }
-            mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        })
+        let history = &self.history;
+        [
+            hash::<{ HISTORIES[0] }>(pc, history),
+            hash::<{ HISTORIES[1] }>(pc, history),
+            hash::<{ HISTORIES[2] }>(pc, history),
+            hash::<{ HISTORIES[3] }>(pc, history),
+            hash::<{ HISTORIES[4] }>(pc, history),
+            hash::<{ HISTORIES[5] }>(pc, history),
+        ]
     }
 
     /// Trains the providing entry and returns its prediction. For weak new entries, the bimodal table decides.
@@ -170,6 +165,22 @@ impl Tage {
             self.tagged.iter_mut().for_each(|e| e.useful /= 2);
         }
     }
+}
+
+/// Returns a hash of an address and the last `LENGTH` outcomes. The length is a constant, so that no loop remains.
+#[inline(always)]
+fn hash<const LENGTH: u32>(pc: u64, history: &[u64; WORDS]) -> u64 {
+    let mut mixed = pc;
+    let mut left = LENGTH;
+    for word in history {
+        if left > 0 {
+            let seen = word & (u64::MAX >> (64 - left.min(64)));
+            mixed = (mixed ^ seen).wrapping_mul(0xd6e8_feb8_6659_fd93);
+            mixed ^= mixed >> 29;
+            left = left.saturating_sub(64);
+        }
+    }
+    mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 #[inline(always)]

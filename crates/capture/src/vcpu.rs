@@ -15,18 +15,22 @@ use crate::branches::Branches;
 use crate::capture::{COLD, Capture};
 use crate::conflicts::Conflicts;
 use crate::layout::{
-    ENDED_EXEC, ENDED_SELF, MLP_LINES, NEAR_LINES, REUSE_BUCKETS, RUNNABLE_LEVELS, STACK_BUCKETS,
-    record,
+    ENDED_EXEC, ENDED_SELF, MLP_LINES, Measure, NEAR_LINES, REUSE_BUCKETS, RUNNABLE_LEVELS,
+    STACK_BUCKETS, record,
 };
 use crate::near::{NO_LINE, Near};
 use crate::output::ThreadFile;
 use crate::reach::Reach;
 use crate::recency::{Recency, Touch};
 use crate::shared::Control;
+use crate::simple::Simple;
 use crate::stream::Stream;
 use crate::streams::Streams;
 
+mod sampled;
 mod streamed;
+
+use sampled::Sampling;
 
 /// Instructions between two updates of the record.
 const SLICE: i64 = 1 << 16;
@@ -80,6 +84,15 @@ pub struct Vcpu {
     far: u64,
     /// True if the whole run is measured like the captures.
     exact: bool,
+    /// True if only a sample of the lines is in the LRU stacks.
+    thin: bool,
+    /// True while the branch predictor and the models of sets and streams run in spite of that.
+    modelling: bool,
+    /// True while a model needs to know of each block of a sampled recording.
+    watching: bool,
+    simple: Simple,
+    /// State of a sampled recording; `None` in others.
+    sampling: Option<Box<Sampling>>,
     slice: i64,
     executed: u64,
     until_sample: i64,
@@ -105,7 +118,7 @@ struct Parts {
 
 impl Vcpu {
     /// Creates a thread that has executed nothing.
-    pub fn new(directory: &Path, control: &'static Control, exact: bool) -> io::Result<Self> {
+    pub fn new(directory: &Path, control: &'static Control, measure: Measure) -> io::Result<Self> {
         let file = ThreadFile::create(directory, control)?;
         let mut this = Self {
             near: Near::new(),
@@ -124,7 +137,12 @@ impl Vcpu {
             touches: 0,
             extra: 0,
             far: 0,
-            exact,
+            exact: measure == Measure::Reference,
+            thin: false,
+            modelling: false,
+            watching: true,
+            simple: Simple::new(),
+            sampling: (measure == Measure::Sampled).then(Box::default),
             slice: 0,
             executed: 0,
             until_sample: SAMPLE_FIRST,
@@ -144,16 +162,31 @@ impl Vcpu {
 
     #[inline]
     pub fn block(&mut self, block: &'static Block) -> Verdict {
+        match self.count(block) {
+            Some(previous) => self.watch(previous, block),
+            None => Verdict::Go,
+        }
+    }
+
+    /// Counts the instructions of a block, and returns the previous one; `None` if the block continues a repeated instruction.
+    #[inline(always)]
+    fn count(&mut self, block: &'static Block) -> Option<&'static Block> {
         let previous = std::mem::replace(&mut self.previous, block);
         if block.ends_repeat != 0 {
             // QEMU executes each element of a repeated string instruction as a block; it counts as one instruction.
             if block.starts_repeat && previous.ends_repeat == block.pc {
-                return Verdict::Go;
+                return None;
             }
             self.repeat_lines = [NO_LINE; 2];
         }
         self.remaining -= i64::from(block.count);
         self.classes += block.classes;
+        Some(previous)
+    }
+
+    /// Passes a block to all models.
+    #[inline(always)]
+    fn watch(&mut self, previous: &'static Block, block: &'static Block) -> Verdict {
         self.branches.resolve(previous, block.pc);
         let exact = self.capturing || self.exact;
         self.reach.block(previous, block, self.file.record(), exact);
@@ -164,6 +197,7 @@ impl Vcpu {
         }
     }
 
+    /// Does the rare work of a block: in captures and at the end of a slice.
     #[cold]
     #[inline(never)]
     fn slow_block(&mut self, block: &'static Block) -> Verdict {
@@ -176,6 +210,7 @@ impl Vcpu {
                     into[record::REACH_SAMPLED] += into[record::SAMPLED] - before;
                 }
                 self.capturing = false;
+                self.set_watching();
             } else {
                 let mispredicted = self.branches.wrong > self.wrong_before;
                 self.capture.block(block, mispredicted);
@@ -186,25 +221,38 @@ impl Vcpu {
             return Verdict::Go;
         }
         let verdict = self.settle();
+        self.change_phase();
         if self.until_sample <= 0 && !self.capturing {
             self.until_sample = self.interval();
             self.end_epoch();
             self.reach.end_epochs();
             self.capturing = true;
             self.capture.clear();
+            self.clear_recent();
             self.capture.block(block, false);
         }
+        self.set_watching();
         self.schedule();
         verdict
     }
 
     /// Returns the instructions to the next capture: random, so that captures do not synchronize with a loop.
     fn interval(&mut self) -> i64 {
+        let random = self.random();
+        let most = match self.sampling {
+            Some(_) => sampled::CAPTURE_MOST,
+            None => SAMPLE_MOST,
+        };
+        let mean = (self.executed / SAMPLE_GROWTH).clamp(SAMPLE_LEAST, most);
+        (mean / 2 + random % mean) as i64
+    }
+
+    /// Returns a random number, the same ones in every run.
+    fn random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        let mean = (self.executed / SAMPLE_GROWTH).clamp(SAMPLE_LEAST, SAMPLE_MOST);
-        (mean / 2 + (self.random >> 8) % mean) as i64
+        self.random >> 8
     }
 
     /// Moves the counts of the slice so far into the record.
@@ -223,6 +271,8 @@ impl Vcpu {
         let runnable = self.runnable.max(self.control.active());
         let level = (runnable as usize).clamp(1, RUNNABLE_LEVELS) - 1;
         let total = self.control.add_instructions(executed as u64);
+        let wrong = self.branches.wrong - self.wrong_settled;
+        self.add_sampled(executed as u64, classes.branches, wrong);
         let into = self.file.record();
         into[record::INSTRUCTIONS] += executed as u64;
         into[record::LOADS] += loads;
@@ -230,7 +280,6 @@ impl Vcpu {
         into[record::BRANCHES] += classes.branches;
         into[record::FP] += classes.fp;
         into[record::SIMD] += classes.simd;
-        into[record::MISPREDICTED] += self.branches.wrong - self.wrong_settled;
         into[record::RUNNABLE + level] += executed as u64;
         into[record::NEAR] += near;
         if self.exact {
@@ -271,6 +320,7 @@ impl Vcpu {
         } else {
             nearest.min(self.until_sample)
         };
+        let nearest = nearest.min(self.until_phase());
         self.slice = nearest.max(1);
         self.remaining = self.slice;
     }
@@ -368,6 +418,9 @@ impl Vcpu {
         if self.near.touch(line, self.accesses) {
             return 0;
         }
+        if self.thin {
+            return self.thin_touch(line);
+        }
         let (touch, place) = self.recency.touch(line, self.time(self.accesses));
         if !self.capturing && !self.exact {
             self.remember(line, place);
@@ -382,11 +435,13 @@ impl Vcpu {
             Touch::Again { distance, .. } => distance,
             Touch::Cold => COLD,
         };
-        if beyond >= MLP_LINES[0] && self.streams.touch(line) {
+        if beyond >= MLP_LINES[0] {
+            let foreseen = u64::from(self.streams.touch(line));
             let sizes = MLP_LINES.iter().take_while(|lines| beyond >= **lines);
-            sizes
-                .enumerate()
-                .for_each(|(size, _)| into[record::STREAMED + size] += 1);
+            sizes.enumerate().for_each(|(size, _)| {
+                into[record::STREAMABLE + size] += 1;
+                into[record::STREAMED + size] += foreseen;
+            });
         }
         match touch {
             Touch::Again { distance, reuse } => {

@@ -5,11 +5,13 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use countersteer_profiler::{ProfileOptions, profile, write};
+use countersteer_profiler::{Measure, ProfileOptions, profile, write};
 
 fn main() -> ExitCode {
     let mut options = ProfileOptions::new(std::env::args().skip(1).collect());
-    options.exact = std::env::var_os("EXACT").is_some();
+    if std::env::var_os("EXACT").is_some() {
+        options.measure = Measure::Reference;
+    }
     let out = std::env::var("OUT").unwrap_or_else(|_| "profile.json".into());
     let done = profile(&options)
         .and_then(|recording| write(&recording.profile, Path::new(&out)).map(|()| recording));

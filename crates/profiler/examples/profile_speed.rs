@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use countersteer_model::profile::Recorded;
-use countersteer_profiler::{ProfileError, ProfileOptions};
+use countersteer_profiler::{Measure, ProfileError, ProfileOptions};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
@@ -40,26 +40,28 @@ fn run(rounds: usize) -> Result<String, Box<dyn std::error::Error>> {
     std::fs::write(directory.path().join("text"), text(6_000_000))?;
     std::fs::write(directory.path().join("short"), text(1_500_000))?;
     let mut table = String::from(
-        "| program | instructions | steer profile, MIPS | cachegrind, MIPS | with --branch-sim=yes | largest error of the miss ratio | mean |\n|---|---|---|---|---|---|---|\n",
+        "| program | instructions | steer profile, MIPS | with --sampled | cachegrind, MIPS | with --branch-sim=yes | largest error of the miss ratio | mean |\n|---|---|---|---|---|---|---|---|\n",
     );
     for command in commands()? {
-        let mut speeds = [const { Vec::new() }; 3];
+        let mut speeds = [const { Vec::new() }; 4];
         let mut instructions = 0;
         for _ in 0..rounds {
-            let recording = profile(&command, directory.path(), false)?;
+            let recording = profile(&command, directory.path(), Measure::Exact)?;
             instructions = recording.0.instructions;
             speeds[0].push(instructions as f64 / 1e6 / recording.1);
-            speeds[1].push(cachegrind(&command, directory.path(), "no")?);
-            speeds[2].push(cachegrind(&command, directory.path(), "yes")?);
+            let sampled = profile(&command, directory.path(), Measure::Sampled)?;
+            speeds[1].push(sampled.0.instructions as f64 / 1e6 / sampled.1);
+            speeds[2].push(cachegrind(&command, directory.path(), "no")?);
+            speeds[3].push(cachegrind(&command, directory.path(), "yes")?);
         }
-        let [ours, plain, branches] = speeds.map(median);
+        let [ours, sampled, plain, branches] = speeds.map(median);
         let (largest, mean) = error(
-            &profile(&command, directory.path(), false)?.0,
-            &profile(&command, directory.path(), true)?.0,
+            &profile(&command, directory.path(), Measure::Exact)?.0,
+            &profile(&command, directory.path(), Measure::Reference)?.0,
         );
         writeln!(
             table,
-            "| `{}` | {instructions} | {ours:.0} | {plain:.0} | {branches:.0} | {largest:.5} | {mean:.5} |",
+            "| `{}` | {instructions} | {ours:.0} | {sampled:.0} | {plain:.0} | {branches:.0} | {largest:.5} | {mean:.5} |",
             shown(&command)
         )?;
     }
@@ -129,15 +131,15 @@ fn text(bytes: usize) -> String {
 fn profile(
     command: &[String],
     directory: &Path,
-    exact: bool,
+    measure: Measure,
 ) -> Result<(Recorded, f64), ProfileError> {
     let mut wrapped: Vec<String> = ["sh", "-c", "exec \"$@\" > output", "sh"]
         .map(String::from)
         .into();
     wrapped.extend_from_slice(command);
     let mut options = ProfileOptions::new(wrapped);
-    (options.stdin_null, options.workdir, options.exact) =
-        (true, Some(directory.to_owned()), exact);
+    (options.stdin_null, options.workdir, options.measure) =
+        (true, Some(directory.to_owned()), measure);
     let recording = countersteer_profiler::profile(&options)?;
     Ok((recording.profile, recording.cpu_seconds))
 }

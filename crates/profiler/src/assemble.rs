@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 
 use countersteer_model::profile::{
-    Behaviour, IlpPoint, Locality, LogHistogram, Mix, MlpPoint, Segment, ThreadShape,
+    Behaviour, IlpPoint, Locality, LogHistogram, Mix, MlpPoint, SampledFigure, Segment, ThreadShape,
 };
 
+use super::branches::mispredictions;
 use super::cluster::{Point, cluster};
 use super::figures::{beyond, round};
 use super::layout::{
@@ -17,7 +18,7 @@ use super::layout::{
     STACK_BUCKETS, add_record, record,
 };
 use super::raw::ThreadLog;
-use super::{pipeline, reach};
+use super::{pipeline, reach, sampling};
 
 /// Largest number of windows for clustering; beyond it, neighbours are merged.
 const MOST_WINDOWS: u64 = 2000;
@@ -38,6 +39,8 @@ pub struct Assembled {
     pub timeline: Vec<Segment>,
     pub shape: ThreadShape,
     pub instructions: u64,
+    /// Sampled figures of the whole run.
+    pub sampling: Vec<SampledFigure>,
 }
 
 /// Assembles the windows; `None` if nothing was executed.
@@ -71,6 +74,7 @@ pub fn assemble(threads: &[ThreadLog]) -> Option<Assembled> {
             .collect(),
         shape: shape(threads, &whole),
         instructions: whole[record::INSTRUCTIONS],
+        sampling: sampling::figures(&whole),
     })
 }
 
@@ -240,7 +244,7 @@ fn points(windows: &[Vec<u64>], whole: &[u64]) -> Vec<Point> {
             .iter()
             .map(|lines| (1.0 + pki(beyond(w, *lines))).ln())
             .collect();
-        at.push((1.0 + pki(w[record::MISPREDICTED])).ln());
+        at.push((1.0 + mispredictions(w, whole).value * 1000.0 / instructions).ln());
         at.extend(
             [record::LOADS, record::STORES, record::FP, record::SIMD]
                 .map(|f| 4.0 * w[f] as f64 / instructions),
@@ -276,7 +280,7 @@ fn behaviour(own: &[u64], whole: &[u64]) -> Behaviour {
             fp: share(record::FP),
             simd: share(record::SIMD),
         },
-        branch_mpki: round(own[record::MISPREDICTED] as f64 * 1000.0 / instructions),
+        branch_mpki: round(mispredictions(own, whole).value * 1000.0 / instructions),
         locality: locality(own, whole),
         ilp: ilp(sampled),
         mlp: mlp(sampled, whole),

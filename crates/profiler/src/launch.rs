@@ -87,13 +87,16 @@ pub fn launch(setup: &Setup, options: &ProfileOptions) -> Result<Outcome, Profil
 
 /// Returns QEMU's command with its options, up to the program, for a recording.
 fn recording_wrapper(setup: &Setup, options: &ProfileOptions) -> Vec<OsString> {
-    let exact = if options.exact { ",exact=on" } else { "" };
+    let measure = options.measure.word();
     let stream = options
         .stream
         .as_ref()
         .map(|(sets, _)| format!(",stream={sets}"));
     let stream = stream.unwrap_or_default();
-    let arguments = format!("dir={}{exact}{stream}", escaped(&setup.directory));
+    let arguments = format!(
+        "dir={},measure={measure}{stream}",
+        escaped(&setup.directory)
+    );
     wrapper(
         &setup.qemu,
         &setup.plugin,

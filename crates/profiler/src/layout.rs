@@ -56,6 +56,39 @@ pub const REACH_BUCKETS: usize = 144;
 /// Stack distance of [`Reached`] below which distances are counted in the samples only.
 pub const REACH_NEAR: u64 = 64;
 
+/// Random groups of the sampled lines, whose differences show the error of the sample.
+pub const GROUPS: usize = 8;
+
+/// Depth of a recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Measure {
+    /// All branches and far touches; near touches and dependencies in captures.
+    #[default]
+    Exact,
+    /// Windows and a sample of the lines.
+    Sampled,
+    /// Everything like in captures, for validation.
+    Reference,
+}
+
+impl Measure {
+    /// Returns the word by which the plugin's argument `measure=` names it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Sampled => "sampled",
+            Self::Reference => "reference",
+        }
+    }
+
+    /// Returns the one named by a word.
+    pub fn named(word: &str) -> Option<Self> {
+        [Self::Exact, Self::Sampled, Self::Reference]
+            .into_iter()
+            .find(|of| of.word() == word)
+    }
+}
+
 /// Kind of item, beside data lines, whose stack distances are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reached {
@@ -190,7 +223,29 @@ pub mod record {
     /// Uses by stack distance bucket, then first uses, for each kind of [`super::Reached`]: [`super::REACH_BUCKETS`] and one
     /// words each.
     pub const REACH: usize = REACH_SAMPLED + 1;
-    pub const WORDS: usize = REACH + REACHED * (REACH_BUCKETS + 1);
+    /// Instructions whose branches were all predicted, outside of the windows of a sample. Their mispredictions are
+    /// [`MISPREDICTED`].
+    pub const PREDICTED: usize = REACH + REACHED * (REACH_BUCKETS + 1);
+    /// Mispredictions of a simple predictor in all other instructions.
+    pub const SIMPLE: usize = PREDICTED + 1;
+    /// Windows in which mispredictions are sampled, and the instructions of their counted parts.
+    pub const WINDOWS: usize = SIMPLE + 1;
+    pub const WINDOWED: usize = WINDOWS + 1;
+    /// Sums over the counted parts of the windows: mispredictions, those of the simple predictor, the squares of both, and the
+    /// products of both.
+    pub const WINDOW_SUMS: usize = WINDOWED + 1;
+    /// Mispredictions in the parts before the counted ones, and those of the simple predictor.
+    pub const BEFORE: usize = WINDOW_SUMS + 5;
+    /// Instructions that [`CONFLICTS`] stands for.
+    pub const MODELLED: usize = BEFORE + 2;
+    /// Touches beyond each of [`MLP_LINES`] of which [`STREAMED`] counts those that continue a stream.
+    pub const STREAMABLE: usize = MODELLED + 1;
+    /// Parallelism samples, and the sums of the squares of their [`ILP_CYCLES`].
+    pub const CAPTURES: usize = STREAMABLE + MLP_LINES.len();
+    pub const ILP_SQUARES: usize = CAPTURES + 1;
+    /// Touches beyond each of [`MLP_LINES`], for each random group of sampled lines.
+    pub const GROUPS: usize = ILP_SQUARES + ILP_WINDOWS.len();
+    pub const WORDS: usize = GROUPS + super::GROUPS * MLP_LINES.len();
 }
 
 /// Bytes of a thread's file.

@@ -11,6 +11,7 @@
 //! Memory accesses of the kernel on the program's behalf are invisible.
 
 mod assemble;
+mod branches;
 mod cluster;
 mod engine;
 mod error;
@@ -24,6 +25,7 @@ mod pipeline;
 mod program;
 mod raw;
 mod reach;
+mod sampling;
 mod scratch;
 mod stream;
 pub mod this_program;
@@ -38,6 +40,7 @@ use nix::sys::time::TimeValLike;
 
 pub use engine::{Engine, Origin, engines};
 pub use error::ProfileError;
+pub use layout::Measure;
 pub use program::Architecture;
 pub use stream::Sink;
 
@@ -48,6 +51,10 @@ const METHOD: &str = "qemu-user plugin; all threads and child processes; LRU sta
 below 128 lines resolved in samples; branches: TAGE, 16 Ki bimodal + 6 x 4 Ki tagged entries, histories 5-190, biased branches \
 filtered, 3 x 2 Ki indirect targets, 32 returns; ilp, mlp and pipeline: 4,096 instructions of every million or so, register \
 and store-to-load dependencies; windows of 1 M instructions, doubled when a thread fills 1,024";
+
+/// Addition to [`METHOD`] for sampled recordings.
+const SAMPLED: &str = "; sampled: stack distances of one line in 8 and one page in 4; branches, prefetch streams and conflicts in an eighth of \
+the run, after 4 M instructions of each thread";
 
 /// Program to profile, and options.
 pub struct ProfileOptions {
@@ -70,8 +77,8 @@ pub struct ProfileOptions {
     pub sysroot: Option<PathBuf>,
     /// Engine and plugin to use, instead of those found.
     pub tools: Option<Tools>,
-    /// Measures every stack distance exactly, in twice the time: for validation of the default method.
-    pub exact: bool,
+    /// Depth of the recording. [`Measure::Reference`] takes twice the time.
+    pub measure: Measure,
     /// Receiver of the threads' events, with the number of sets of the filter; see `countersteer_cache::wire`.
     pub stream: Option<(u32, Sink)>,
     /// Callback with the instructions executed so far, called periodically.
@@ -93,7 +100,7 @@ impl ProfileOptions {
             cpu: None,
             sysroot: None,
             tools: None,
-            exact: false,
+            measure: Measure::default(),
             stream: None,
             progress: None,
         }
@@ -219,10 +226,11 @@ pub fn profile(options: &ProfileOptions) -> Result<Profiled, ProfileError> {
         source: Source {
             kind: "instrumentation".into(),
             detail: detail(options),
-            method: METHOD.into(),
+            method: method(options.measure),
         },
         partial: partial(&outcome, options),
         caveats: outcome.control.caveats.clone(),
+        sampling: assembled.sampling,
         instructions,
         shape: assembled.shape,
         behaviours: assembled.behaviours,
@@ -249,6 +257,14 @@ pub fn write(profile: &Recorded, path: &Path) -> Result<(), ProfileError> {
     let mut text = serde_json::to_string(profile).map_err(|e| unwritable(e.into()))?;
     text.push('\n');
     countersteer_files::write::write(path, text.as_bytes()).map_err(unwritable)
+}
+
+/// Returns the description of a measurement.
+fn method(measure: Measure) -> String {
+    match measure {
+        Measure::Sampled => format!("{METHOD}{SAMPLED}"),
+        Measure::Exact | Measure::Reference => METHOD.into(),
+    }
 }
 
 fn check_loaded(setup: &launch::Setup, control: &raw::ControlState) -> Result<(), ProfileError> {
@@ -291,8 +307,12 @@ fn detail(options: &ProfileOptions) -> String {
     let sysroot = options.sysroot.as_ref().map_or_else(String::new, |path| {
         format!("--sysroot {} ", quote(&path.display().to_string()))
     });
+    let sampled = match options.measure {
+        Measure::Sampled => "--sampled ",
+        Measure::Exact | Measure::Reference => "",
+    };
     format!(
-        "steer profile {limit}{sysroot}-- {}",
+        "steer profile {sampled}{limit}{sysroot}-- {}",
         quoted(&options.command)
     )
 }
@@ -380,6 +400,7 @@ mod tests {
             source: Source::default(),
             partial: None,
             caveats: Vec::new(),
+            sampling: Vec::new(),
             instructions: 0,
             shape: countersteer_model::profile::ThreadShape {
                 threads: 1,

@@ -6,7 +6,7 @@ use countersteer_model::profile::{
     CONFLICT_WAYS, ChainPoint, Operation, Operations, Pipeline, Resolution, StreamPoint,
 };
 
-use super::figures::{beyond, round};
+use super::figures::round;
 use super::layout::{ILP_WINDOWS, MLP_LINES, record};
 
 /// Mispredictions in the samples below which the whole run's resolution times are used.
@@ -20,6 +20,10 @@ pub fn pipeline(own: &[u64], sampled: &[u64], whole: &[u64]) -> Option<Pipeline>
         return None;
     }
     let share = |field: usize| round(sampled[field] as f64 / instructions as f64);
+    let modelled = [own, whole]
+        .into_iter()
+        .find(|r| r[record::MODELLED] > 0)
+        .unwrap_or(whole);
     let operation = |operation: Operation| share(record::OPERATIONS + operation as usize);
     Some(Pipeline {
         operations: Operations {
@@ -36,8 +40,8 @@ pub fn pipeline(own: &[u64], sampled: &[u64], whole: &[u64]) -> Option<Pipeline>
         taken: share(record::TAKEN),
         chains: chains(sampled),
         resolution: resolution(sampled, whole),
-        streams: streams(own),
-        conflicts: conflicts(own),
+        streams: streams(modelled),
+        conflicts: conflicts(modelled),
     })
 }
 
@@ -70,7 +74,7 @@ fn resolution(sampled: &[u64], whole: &[u64]) -> Resolution {
 
 fn streams(own: &[u64]) -> Vec<StreamPoint> {
     let point = |(size, lines): (usize, &u64)| {
-        let misses = beyond(own, *lines).max(1) as f64;
+        let misses = own[record::STREAMABLE + size].max(1) as f64;
         StreamPoint {
             cache_lines: *lines,
             share: round((own[record::STREAMED + size] as f64 / misses).min(1.0)),
@@ -80,7 +84,7 @@ fn streams(own: &[u64]) -> Vec<StreamPoint> {
 }
 
 fn conflicts(own: &[u64]) -> Vec<f64> {
-    let per_ki = 1000.0 / own[record::INSTRUCTIONS] as f64;
+    let per_ki = 1000.0 / own[record::MODELLED].max(1) as f64;
     let missed = |ways: usize| {
         let depths = &own[record::CONFLICTS + ways..record::CONFLICTS + CONFLICT_WAYS];
         depths.iter().sum::<u64>() as f64

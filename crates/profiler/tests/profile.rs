@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use countersteer_model::profile::{LogHistogram, Recorded};
-use countersteer_profiler::{Ending, ProfileError, ProfileOptions, Profiled, profile};
+use countersteer_profiler::{Ending, Measure, ProfileError, ProfileOptions, Profiled, profile};
 
 mod instrumented;
 
@@ -146,7 +146,7 @@ fn the_quick_way_agrees_with_exact_distances() {
     for arguments in [["mixed", "3000"], ["matmul", "80"]] {
         let quick = run(&program, &arguments).profile;
         let mut exact = options(&program, &arguments);
-        exact.exact = true;
+        exact.measure = Measure::Reference;
         let exact = profile(&exact).unwrap().profile;
         for lines in [128.0, 512.0, 2048.0, 8192.0, 32768.0, 524_288.0] {
             let a = mpki(&quick, lines);
@@ -171,6 +171,46 @@ fn the_quick_way_agrees_with_exact_distances() {
             }
         }
     }
+}
+
+#[test]
+fn a_sample_agrees_with_the_exact_recording_and_states_its_errors() {
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
+    let arguments = ["mixed", "20000"];
+    let sampled = || {
+        let mut options = options(&program, &arguments);
+        options.measure = Measure::Sampled;
+        profile(&options).unwrap().profile
+    };
+    let sample = sampled();
+    sample.check().unwrap();
+    let text = |p: &Recorded| serde_json::to_string(p).unwrap();
+    assert_eq!(text(&sample), text(&sampled()), "it is the same every time");
+    let exact = run(&program, &arguments).profile;
+    assert!(exact.sampling.is_empty() && sample.instructions == exact.instructions);
+    for lines in [512.0, 2048.0, 8192.0, 32768.0, 524_288.0] {
+        let (a, b) = (mpki(&sample, lines), mpki(&exact, lines));
+        assert!((a - b).abs() <= 0.04 * b + 0.05, "{lines}: {a} {b}");
+    }
+    let of = |name: &str| sample.sampling.iter().find(|f| f.figure == name).unwrap();
+    let branches = |p: &Recorded| weighted(p, |b| p.behaviours[b].branch_mpki);
+    let (a, b) = (branches(&sample), branches(&exact));
+    let stated = of("branch_mpki");
+    assert!(
+        (a - b).abs() <= 3.0 * stated.error + 0.1 * b,
+        "{a} {b} {stated:?}"
+    );
+    assert!(of("mpki_512").error > 0.0 && of("ilp_128").error > 0.0);
+    // A short run is recorded as a whole.
+    let mut short = options(&program, &["matmul", "40"]);
+    short.measure = Measure::Sampled;
+    let short = profile(&short).unwrap().profile;
+    let whole = run(&program, &["matmul", "40"]).profile;
+    assert!(short.instructions < 4_000_000 && short.sampling.is_empty());
+    assert_eq!(branches(&short), branches(&whole));
+    assert_eq!(mpki(&short, 512.0), mpki(&whole, 512.0));
 }
 
 #[test]

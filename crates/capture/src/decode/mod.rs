@@ -3,8 +3,10 @@
 //! Stage: translation. Input: addresses and bytes of a block's instructions. Output: a [`Block`], and the memory use of each
 //! instruction. Each recorded architecture has its own decoder.
 
-use crate::block::{Block, MemoryUse};
+use crate::block::{Block, MemoryUse, REPEATS};
 use crate::guest::Guest;
+use crate::reach;
+use crate::simple;
 
 mod arm64;
 mod operations;
@@ -21,8 +23,16 @@ pub struct Decoded {
 
 /// Decodes the instructions of a block, given the address and bytes of each.
 pub fn decode<'a>(guest: Guest, code: impl Iterator<Item = (u64, &'a [u8])>) -> Decoded {
-    match guest {
+    let mut decoded = match guest {
         Guest::X86_64 => x86::decode(code),
         Guest::Aarch64 => arm64::decode(code),
+    };
+    let block = &mut decoded.block;
+    block.special = reach::sampled_code(block);
+    if block.ends_repeat != 0 {
+        block.special |= REPEATS;
     }
+    block.samples_branch = reach::samples_branch(block);
+    block.slot = simple::slot(block);
+    decoded
 }

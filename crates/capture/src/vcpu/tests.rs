@@ -12,10 +12,14 @@ use crate::stream::testing::{Sent, received};
 const LOAD_8: u32 = 3 << SIZE_SHIFT | 1 << READ_SHIFT;
 
 fn vcpu(name: &str) -> (Vcpu, PathBuf) {
+    measured(name, Measure::Reference)
+}
+
+fn measured(name: &str, measure: Measure) -> (Vcpu, PathBuf) {
     let directory = std::env::temp_dir().join(format!("steer-vcpu-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let control: &'static Control = Box::leak(Box::new(Control::create_for_test(&directory)));
-    (Vcpu::new(&directory, control, true).unwrap(), directory)
+    (Vcpu::new(&directory, control, measure).unwrap(), directory)
 }
 
 fn block(count: u32) -> &'static Block {
@@ -133,6 +137,70 @@ fn the_limit_stops_at_the_block_that_reaches_it() {
         .count();
     assert_eq!(blocks, 1000);
     std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// Runs a thread through `count` blocks that each load a line of a cycle of `lines` lines.
+fn cycle(name: &str, measure: Measure, count: u64, lines: u64) -> [u64; record::WORDS] {
+    let (mut vcpu, directory) = measured(name, measure);
+    let block = block(16);
+    let datum = MemoryUse {
+        index: 1,
+        bytes: 8,
+        split: false,
+        repeat: false,
+    };
+    for i in 0..count {
+        let common = measure == Measure::Sampled && vcpu.common_block(block);
+        if !common {
+            let verdict = match measure {
+                Measure::Sampled => vcpu.special_block(block),
+                _ => vcpu.block(block),
+            };
+            assert_eq!(verdict, Verdict::Go);
+        }
+        vcpu.memory::<false>(LOAD_8, 0x10_0000 + i % lines * 64, datum.pack());
+    }
+    let _ = vcpu.settle();
+    let mut sum = [0; record::WORDS];
+    let head = crate::layout::PAGE / 8;
+    let bytes = std::fs::read(directory.join("000001.raw")).unwrap();
+    let words: Vec<u64> = bytes
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|word| u64::from_ne_bytes(*word))
+        .collect();
+    for window in words[head..].chunks_exact(record::WORDS) {
+        crate::layout::add_record(&mut sum, window);
+    }
+    std::fs::remove_dir_all(directory).unwrap();
+    sum
+}
+
+#[test]
+fn a_sample_of_lines_counts_the_far_touches_of_all() {
+    let count = 2_000_000;
+    let exact = cycle("whole", Measure::Exact, count, 4000);
+    let sample = cycle("sample", Measure::Sampled, count, 4000);
+    for word in [record::INSTRUCTIONS, record::LOADS, record::COLD] {
+        assert_eq!(sample[word], exact[word]);
+    }
+    let far = |of: &[u64], from: u64| -> f64 {
+        let buckets = record::STACK + LogHistogram::bucket(from)..record::STACK + STACK_BUCKETS;
+        of[buckets].iter().sum::<u64>() as f64
+    };
+    assert!((far(&sample, 2048) / far(&exact, 2048) - 1.0).abs() < 0.01);
+    assert_eq!(far(&sample, 4608), 0.0);
+    let [modelled, conflicts] = [record::MODELLED, record::CONFLICTS + 15]
+        .map(|word| [&exact, &sample].map(|of| of[word] as f64));
+    // Each load misses in 64 sets of 16 ways.
+    for (missed, modelled) in conflicts.iter().zip(modelled) {
+        assert!(
+            (16.0 * missed / modelled - 1.0).abs() < 0.02,
+            "{missed} {modelled}"
+        );
+    }
+    assert!(sample[record::WINDOWS] >= 8 && sample[record::PREDICTED] < exact[record::PREDICTED]);
 }
 
 /// Returns a thread and the receiver of its stream, which returns heads and words of all blocks at the end.

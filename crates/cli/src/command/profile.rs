@@ -11,7 +11,7 @@ use countersteer_model::profile::{Caveat, Profile, Published};
 use countersteer_model::units::Nanos;
 use countersteer_profiler::live::Live;
 use countersteer_profiler::this_program;
-use countersteer_profiler::{Ending, ProfileError, ProfileOptions, Profiled};
+use countersteer_profiler::{Ending, Measure, ProfileError, ProfileOptions, Profiled};
 use countersteer_report::tabulate::tabulate;
 use countersteer_report::{profile_view, write_atomically};
 use sha2::{Digest, Sha256};
@@ -82,6 +82,12 @@ pub struct Args {
     /// Take an exit code other than 0 for success (minisat ends with 10 when it finds a solution)
     #[arg(long, conflicts_with_all = ["online", "from"])]
     ignore_failure: bool,
+    /// Run the costly models on a sample of the run only: faster, and the profile contains the error of each figure
+    #[arg(long, conflicts_with_all = ["online", "from"])]
+    sampled: bool,
+    /// Run all models on the whole run; this is the default
+    #[arg(long, conflicts_with_all = ["online", "from"], overrides_with = "sampled")]
+    exact: bool,
     /// Folder that contains the libraries of a program for another processor architecture, e.g. /usr/aarch64-linux-gnu on Debian
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["online", "from"])]
     sysroot: Option<PathBuf>,
@@ -178,6 +184,9 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
     options.max_instructions = args.max_instructions;
     options.sysroot = args.sysroot;
     options.ignore_failure = args.ignore_failure;
+    if args.sampled && !args.exact {
+        options.measure = Measure::Sampled;
+    }
     let recording = match watched(options) {
         Err(error) => return interrupted(&error).ok_or(error),
         Ok(recording) => recording,

@@ -13,6 +13,7 @@ mod pipeline;
 pub mod published;
 mod reach;
 mod recorded;
+mod sampling;
 mod tabulated;
 
 pub use caveat::{Caveat, CaveatKind};
@@ -27,6 +28,7 @@ pub use reach::{Reach, ReachKind, ReachPoint, Reuse};
 pub use recorded::{
     Behaviour, IlpPoint, Locality, Mix, MlpPoint, Recorded, Segment, Source, ThreadShape,
 };
+pub use sampling::SampledFigure;
 pub use tabulated::{CoreTable, SCHEMA as TABLE_SCHEMA, TablePoint, Tabulated};
 
 use crate::textfile::TextError;

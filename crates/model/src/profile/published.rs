@@ -315,6 +315,7 @@ impl Published {
             source: self.source.clone(),
             partial: None,
             caveats: Vec::new(),
+            sampling: Vec::new(),
             instructions,
             shape: ThreadShape {
                 threads: 1,

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Caveat, LogHistogram, Pipeline, Reach};
+use super::{Caveat, LogHistogram, Pipeline, Reach, SampledFigure};
 use crate::bounds::{self, Bounds, check_all};
 use crate::textfile::{TextError, parse_json};
 
@@ -26,6 +26,10 @@ pub struct Recorded {
     /// Detected differences from a run without the recorder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caveats: Vec<Caveat>,
+    /// Figures of the whole run that come from a sample, with their errors. Empty for exact recordings, and for runs too short to be
+    /// sampled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sampling: Vec<SampledFigure>,
     /// Number of instructions of one run, over all threads and processes.
     pub instructions: u64,
     /// Threads and how the work is split among them.
@@ -212,6 +216,7 @@ impl Recorded {
         for share in self.shape.runnable.iter().chain(&self.shape.serial_by) {
             bounds::SHARE.check("shape", *share)?;
         }
+        self.sampling.iter().try_for_each(SampledFigure::check)?;
         self.behaviours.iter().try_for_each(Behaviour::check)
     }
 }

@@ -1,10 +1,10 @@
 //! Display of recorded profiles: phases and behaviours.
 
-use countersteer_model::profile::{Behaviour, MissCurve, Recorded, ThreadShape};
+use countersteer_model::profile::{Behaviour, MissCurve, Recorded, SampledFigure, ThreadShape};
 
 use super::source;
 use crate::format::{number, prefixed};
-use crate::table::plain;
+use crate::table::{labelled, plain};
 
 const WIDTH: usize = 64;
 /// Letters for behaviours; all behaviours from the 26th on share the last one.
@@ -24,6 +24,9 @@ pub(super) fn text(p: &Recorded) -> String {
     for caveat in &p.caveats {
         text += &format!("caveat    {}\n", caveat.text());
     }
+    if !p.sampling.is_empty() {
+        text += &labelled("sampled   ", &sampled(&p.sampling));
+    }
     let segments = p.timeline.len();
     let behaviours = p.behaviours.len();
     text += &format!(
@@ -33,6 +36,16 @@ pub(super) fn text(p: &Recorded) -> String {
     );
     text += &format!("  {}\n\n{}", timeline(p), table(p));
     text
+}
+
+/// Returns the sampled figures with the intervals that hold 90 % of samples.
+fn sampled(figures: &[SampledFigure]) -> String {
+    let one = |f: &SampledFigure| {
+        let half = number(f.half_interval(), 2);
+        format!("{} {} ±{half}", f.figure, number(f.value, 2))
+    };
+    let all: Vec<String> = figures.iter().map(one).collect();
+    format!("{} (90 %)", all.join(", "))
 }
 
 fn several(n: usize, what: &str) -> String {

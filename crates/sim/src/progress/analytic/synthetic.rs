@@ -156,6 +156,7 @@ pub fn profile(name: &str, phases: &[(Kind, u64)]) -> Profile {
         },
         partial: None,
         caveats: Vec::new(),
+        sampling: Vec::new(),
         instructions: phases.iter().map(|p| p.1).sum(),
         shape: ThreadShape {
             threads: 1,
