@@ -219,6 +219,16 @@ impl Helper {
         }
     }
 
+    /// Kills the helper process with the processes that it started, and waits for its exit. It must lead a process group.
+    pub fn kill_group(&self) {
+        let mut child = locked(&self.0);
+        // If the process has exited, its PID may belong to another process.
+        if matches!(child.try_wait(), Ok(None)) {
+            countersteer_sysfs::signals::kill_group(child.id());
+            let _ = child.wait();
+        }
+    }
+
     /// Kills the helper process, and waits for its exit.
     ///
     /// # Errors

@@ -55,6 +55,13 @@ impl AsFd for Signals {
     }
 }
 
+/// Kills a child process and its process group, of which it is the leader. It must not have been waited for, since the number may
+/// then be that of another group.
+pub fn kill_group(leader: u32) {
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(leader).unwrap_or(i32::MAX));
+    let _ = nix::sys::signal::killpg(pid, nix::sys::signal::Signal::SIGKILL);
+}
+
 /// Asks a child process to end, as Ctrl-C would. A process that has already ended is ignored.
 pub fn interrupt(child: u32) {
     let pid = nix::unistd::Pid::from_raw(i32::try_from(child).unwrap_or(i32::MAX));

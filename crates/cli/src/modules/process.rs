@@ -102,8 +102,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.ask = None;
         self.ended(END);
-        // Killing fails if the module has ended.
-        let _ = self.child.kill();
+        self.child.kill_group();
     }
 }
 

@@ -87,6 +87,22 @@ done"#;
 }
 
 #[test]
+fn a_module_that_is_stopped_leaves_none_of_its_children() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = format!("sleep 67 & echo $! >child\n{HELLO}\nwhile :; do :; done");
+    module(dir.path(), "parent", &script);
+    let said = text(&counted(dir.path(), &["./parent"], &[]).stderr);
+    assert!(said.contains("module ./parent is stopped"), "{said}");
+    let child = std::fs::read_to_string(dir.path().join("child")).unwrap();
+    let command = std::fs::read_to_string(format!("/proc/{}/comm", child.trim()));
+    // Its parent is gone, so it may wait for init to take notice of its end.
+    let state = std::fs::read_to_string(format!("/proc/{}/stat", child.trim()));
+    let lives =
+        command.is_ok_and(|name| name == "sleep\n") && !state.is_ok_and(|s| s.contains(") Z "));
+    assert!(!lives, "{child}");
+}
+
+#[test]
 fn a_module_that_fails_is_stopped_with_its_name_and_counting_goes_on() {
     let answers = |answer: &str| format!("{HELLO}\nwhile read -r window; do echo '{answer}'; done");
     let cases = [
