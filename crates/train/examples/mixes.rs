@@ -1,4 +1,4 @@
-//! Value of models to a policy: `cargo run -p countersteer-train --example mixes -- [MIXES]`.
+//! Value of models to a policy: `cargo run -p countersteer-train --example mixes -- [MIXES [MACHINE...]]`.
 //!
 //! Models are trained on every other family of recorded programs; mixes are of programs of the rest, one for each core. It
 //! prints two results for each machine. The first is the part of the gain of `hsf` with true speed-up factors over `aarr` (ASP)
@@ -84,12 +84,18 @@ type Programs = Vec<(String, Arc<Profile>)>;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mixes: usize = std::env::args().nth(1).map_or(Ok(60), |n| n.parse())?;
+    let named: Vec<String> = std::env::args().skip(2).collect();
+    let machines = if named.is_empty() {
+        MACHINES.map(str::to_owned).to_vec()
+    } else {
+        named
+    };
     let programs = programs()?;
     let mut losses = Vec::new();
     println!(
         "| machine | policy | median | 5 % | least | more than 2 % below linux |\n|---|---|---|---|---|---|"
     );
-    for name in MACHINES {
+    for name in machines {
         let path = root().join(format!("machines/{name}.toml"));
         let text = std::fs::read_to_string(&path)?;
         let mut topology = Topology::new(&Machine::parse(&path.display().to_string(), &text)?);
