@@ -71,7 +71,7 @@ make_material cloud 8000 points.cloud
 # Programs that take as many threads as there are CPUs take this many on every machine.
 export OMP_NUM_THREADS=4
 
-# A line of programs.tsv: name, family, command.
+# A line: name, family, and the command that is recorded.
 record_one() {
     local name family command words
     IFS=$'\t' read -r name family command <<<"$1"
