@@ -1,8 +1,8 @@
-//! Value of models to a policy: `cargo run -p countersteer-train --example mixes -- [MIXES [MACHINE...]]`.
+//! Value of models to a policy: `cargo run -p countersteer-train --example mixes -- [--untrained] [MIXES [MACHINE...]]`.
 //!
 //! Models are trained on every other family of recorded programs; mixes are of programs of the rest, one for each core. It
 //! prints two results for each machine. The first is the part of the gain of `hsf` with true speed-up factors over `aarr` (ASP)
-//! that other policies reach.
+//! that other policies reach. With `--untrained`, the machines have no models, as a machine that nobody trained for.
 //!
 //! The second is relative to the gain of the same decisions taken ten times as often, if neither moves nor samples cost
 //! anything. It is the loss of the default to sampling and phase lag (true factors, but every 100 ms only), to wrong factors,
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use countersteer_model::driver::{DriverConfig, drive};
 use countersteer_model::machine::Machine;
 use countersteer_model::machine::models_for;
-use countersteer_model::models::{ModelFile, Target};
+use countersteer_model::models::{ModelFile, Models, Target};
 use countersteer_model::policy::PolicyRng;
 use countersteer_model::profile::Profile;
 use countersteer_model::score::Score;
@@ -83,8 +83,11 @@ const LENGTH: f64 = 10e9;
 type Programs = Vec<(String, Arc<Profile>)>;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mixes: usize = std::env::args().nth(1).map_or(Ok(60), |n| n.parse())?;
-    let named: Vec<String> = std::env::args().skip(2).collect();
+    let (options, words): (Vec<String>, Vec<String>) = std::env::args()
+        .skip(1)
+        .partition(|word| word == "--untrained");
+    let mixes: usize = words.first().map_or(Ok(60), |n| n.parse())?;
+    let named: Vec<String> = words.into_iter().skip(1).collect();
     let machines = if named.is_empty() {
         MACHINES.map(str::to_owned).to_vec()
     } else {
@@ -100,6 +103,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let text = std::fs::read_to_string(&path)?;
         let mut topology = Topology::new(&Machine::parse(&path.display().to_string(), &text)?);
         let unseen = train_on_half(&mut topology, &programs)?;
+        if !options.is_empty() {
+            topology.models.fill(Models::default());
+        }
         losses.push(run(&Arc::new(topology), &unseen, mixes)?);
     }
     println!(

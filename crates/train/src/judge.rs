@@ -4,6 +4,7 @@
 //! widths. The yardsticks get the same groups. They are the constant, ridge regression over all ratios, and boosted trees over
 //! all ratios. The trees show the accuracy of a model that need not be a sum.
 
+use countersteer_model::events::Event;
 use countersteer_model::metric::Round;
 use countersteer_model::models::{Judged, Model, Prediction, abstains};
 use countersteer_model::sample::{Sample, Samples};
@@ -75,15 +76,9 @@ pub fn judge(
     most_events: usize,
     with_yardsticks: bool,
 ) -> Option<Verdict> {
-    let real: Vec<usize> = (0..data.families.len())
-        .filter(|f| data.rows.iter().any(|r| r.real && r.families[0] == *f))
-        .collect();
-    let folds: Vec<Vec<usize>> = (0..FOLDS)
-        .map(|fold| real.iter().copied().skip(fold).step_by(FOLDS).collect())
-        .collect();
+    let folds = folds(data);
     let predicted: Vec<Predicted> = folds
         .par_iter()
-        .filter(|fold| !fold.is_empty())
         .filter_map(|fold| {
             predict(
                 topology,
@@ -129,9 +124,20 @@ pub fn judge(
         lines,
         judged,
         constant_coverage: share(&|p| within(p, 0, p.constant_width)),
-        families: real.len(),
+        families: folds.iter().map(Vec::len).sum(),
         samples: predicted.len(),
     })
+}
+
+/// Groups of families of programs that are left out in turn.
+pub(crate) fn folds(data: &Data) -> Vec<Vec<usize>> {
+    let real: Vec<usize> = (0..data.families.len())
+        .filter(|f| data.rows.iter().any(|r| r.real && r.families[0] == *f))
+        .collect();
+    (0..FOLDS)
+        .map(|fold| real.iter().copied().skip(fold).step_by(FOLDS).collect())
+        .filter(|fold: &Vec<usize>| !fold.is_empty())
+        .collect()
 }
 
 fn predict(
@@ -214,23 +220,27 @@ fn yardsticks<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<(Ridge, Trees)>
 }
 
 /// Prediction of a file's tables for a sample, as policies would get it.
-fn by_file(model: &Model, sample: &TrainingRow, core_type: usize) -> Option<Prediction> {
-    let counted = counted(sample, core_type, model);
+pub(crate) fn by_file(model: &Model, sample: &TrainingRow, core_type: usize) -> Option<Prediction> {
+    let counted = counted(sample, core_type, model.events().into_iter());
     model.predict(&Round::of(&counted)?)
 }
 
-/// Sample as an engine would report it.
-fn counted(sample: &TrainingRow, core_type: usize, model: &Model) -> Samples {
+/// Sample as an engine would report it, with those of the events that were counted.
+pub(crate) fn counted(
+    sample: &TrainingRow,
+    core_type: usize,
+    events: impl Iterator<Item = Event>,
+) -> Samples {
     let of = &sample.counts[core_type];
     let counted = |event| Some((event, of.get(event)?));
-    let counts: Vec<_> = model.events().into_iter().filter_map(counted).collect();
+    let counts: Vec<_> = events.filter_map(counted).collect();
     let ran = Nanos(of.run_ns as u64);
     let core_type = CoreTypeId::from_index(core_type);
     let head = Sample::of_thread(ThreadId(0), CpuId(0), core_type, ran, ran);
     Samples::of(head, 1, &counts)
 }
 
-fn correlation(pairs: &[(f64, f64, f64)]) -> f64 {
+pub(crate) fn correlation(pairs: &[(f64, f64, f64)]) -> f64 {
     let n = pairs.len() as f64;
     let mean = |of: fn(&(f64, f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / n;
     let (a, b) = (mean(|p| p.0), mean(|p| p.1));
@@ -244,7 +254,7 @@ fn correlation(pairs: &[(f64, f64, f64)]) -> f64 {
     }
 }
 
-fn mape(pairs: &[(f64, f64, f64)]) -> f64 {
+pub(crate) fn mape(pairs: &[(f64, f64, f64)]) -> f64 {
     let total: f64 = pairs.iter().map(|p| p.2).sum();
     pairs
         .iter()

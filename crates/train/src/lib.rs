@@ -8,3 +8,4 @@ pub mod prim;
 pub mod records;
 pub mod rows;
 pub mod train;
+pub mod unseen;

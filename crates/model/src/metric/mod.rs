@@ -30,6 +30,7 @@ use round::Rounds;
 pub use formula::Computed;
 pub use registry::{FILES, NameTaken, add, all, by_name, resolve, shipped};
 pub use round::Round;
+pub use sf::untrained as untrained_sf;
 
 /// Source of one metric, computed from the samples of all threads.
 pub trait MetricSource: Send {

@@ -142,6 +142,12 @@ const CLOSE: f64 = 5e-3;
 /// Number of window entries per miss buffer on current cores; the miss buffers limit the number of overlapping misses.
 const WINDOW_PER_BUFFER: f64 = 20.0;
 
+/// Returns the source of a thread's speed-up factor by the untrained model alone, which does not abstain.
+#[must_use]
+pub fn untrained(topology: &Topology) -> Box<dyn MetricSource> {
+    Box::new(Model::new(topology))
+}
+
 impl MetricSource for Model {
     fn read(&mut self, round: &Round<'_>) -> Option<f64> {
         if !round.is_whole() {
@@ -182,6 +188,12 @@ impl Model {
             slow: slow.index(),
         }
     }
+
+    /// True if the fastest and the slowest type are the same core at different frequencies; their caches may differ.
+    pub(super) fn scales_clock_only(&self) -> bool {
+        let [fast, slow] = [self.fast, self.slow].map(|row| self.types[row].design());
+        fast == slow
+    }
 }
 
 impl Demand {
@@ -210,6 +222,14 @@ impl Demand {
 }
 
 impl Type {
+    /// Parameters of the core's design, which do not depend on its frequency.
+    const fn design(&self) -> (bool, [f64; 3]) {
+        (
+            self.in_order,
+            [self.width, self.window, self.branch_penalty],
+        )
+    }
+
     fn new(topology: &Topology, id: CoreTypeId) -> Self {
         let core = &topology.core_types[id.index()];
         let cpu = topology.cpus.iter().find(|c| c.core_type == id);

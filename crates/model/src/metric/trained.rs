@@ -102,7 +102,8 @@ impl MetricSource for Width {
 }
 
 /// Source of the factor from the trained model of the core type. If the model abstains, the thread's own speeds are used as soon
-/// as both types have one. Core types without a trained model use the untrained one.
+/// as both types have one. Core types without a trained model use the untrained one. It abstains if the fastest and the slowest
+/// type differ in more than their frequency: there it errs as much as a constant, or more (`steer model eval --unseen-machine`).
 pub(super) struct Factor {
     topology: Arc<Topology>,
     target: Target,
@@ -194,7 +195,9 @@ impl MetricSource for Factor {
         let (said, deviation, confident) = match (model, predicted) {
             (None, _) => {
                 let said = self.untrained.read(round)?;
-                (said, UNTRAINED, Some(said))
+                let grounded = self.untrained.scales_clock_only();
+                self.doubt = (!grounded).then_some(1.0);
+                (said, UNTRAINED, grounded.then_some(said))
             }
             (Some(_), None) => return None,
             (Some(_), Some(p)) => (p.factor, p.width / WIDTH, p.confident()),

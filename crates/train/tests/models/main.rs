@@ -6,6 +6,7 @@ mod export;
 mod fit;
 mod judge;
 mod records;
+mod unseen;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,6 @@
 //! `steer model`: lists, shows, trains and evaluates models of speed-up and energy factors.
 
+mod eval;
 mod passes;
 mod rules;
 
@@ -15,10 +16,10 @@ use countersteer_model::suggestion::suggestion;
 use countersteer_model::topology::Topology;
 use countersteer_report::table::{divided, plain};
 use countersteer_report::write_atomically;
-use countersteer_train::data::{Data, missing, most_events};
+use countersteer_train::data::missing;
+use countersteer_train::model;
 use countersteer_train::records::pair;
 use countersteer_train::rows::{TrainingRow, crossed, rows};
-use countersteer_train::{judge, model};
 use serde::Serialize;
 
 use super::{print, print_json};
@@ -72,8 +73,12 @@ pub enum Args {
         /// Evaluate models trained on these records, as for `steer model train --from`
         #[arg(long, value_name = "RECORD", num_args = 1..)]
         from: Vec<PathBuf>,
+        /// Leave out each machine too: judge the models of the other machines that compare the same core types, and the
+        /// untrained model
+        #[arg(long, conflicts_with = "from")]
+        unseen_machine: bool,
         /// Print JSON: an array of objects with `machine`, `core_type`, `target`, `models` (`name`, `r` and `error` of each),
-        /// `judged` and `beats_constant`
+        /// `judged` and `beats_constant`; with `--unseen-machine`, with `machine`, `core_type`, `target`, `models_of` and `judged`
         #[arg(long)]
         json: bool,
     },
@@ -101,8 +106,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Args::Eval {
             machines,
             from,
+            unseen_machine,
             json,
-        } => eval(materials(&machines, &from)?, json),
+        } => {
+            let materials = materials(&machines, &from)?;
+            if unseen_machine {
+                eval::unseen_machines(materials, json)
+            } else {
+                eval::run(materials, json)
+            }
+        }
     }
 }
 
@@ -380,83 +393,5 @@ impl Material {
         } = &*self.topology;
         let why = format!("{name}: too few samples on {}", core_types[core_type].name);
         failure(Kind::BadInput, why)
-    }
-}
-
-/// Evaluation of the model of one core type and target, next to reference models.
-#[derive(Serialize)]
-struct Evaluated {
-    machine: String,
-    core_type: String,
-    target: Target,
-    models: Vec<judge::Line>,
-    judged: Judged,
-    /// False if the model is no better than a constant prediction; `train` then exports the constant.
-    beats_constant: bool,
-}
-
-fn eval(
-    materials: impl Iterator<Item = anyhow::Result<Material>>,
-    json: bool,
-) -> anyhow::Result<()> {
-    let mut rows = Vec::new();
-    for material in materials {
-        rows.extend(material?.evaluate()?);
-    }
-    if json {
-        return print_json(&rows);
-    }
-    let heads: Vec<&str> = ["machine", "core type", "target"]
-        .into_iter()
-        .chain(judge::NAMES)
-        .chain(["in interval", "abstains", "exported"])
-        .collect();
-    let cells: Vec<_> = rows.iter().map(Evaluated::cells).collect();
-    print(&divided(&heads, &cells, 3))
-}
-
-impl Material {
-    fn evaluate(&self) -> anyhow::Result<Vec<Evaluated>> {
-        let topology = &self.topology;
-        let mut rows = Vec::new();
-        for target in self.targets() {
-            for (row, core_type) in topology.core_types.iter().enumerate() {
-                let data = Data::new(&self.samples, row, core_type, *target);
-                let most = most_events(core_type);
-                let verdict = judge::judge(topology, row, &self.samples, &data, most, true)
-                    .ok_or_else(|| self.too_few(row))?;
-                rows.push(Evaluated {
-                    machine: topology.name.clone(),
-                    core_type: core_type.name.clone(),
-                    target: *target,
-                    beats_constant: verdict.judged.beats_constant(),
-                    judged: verdict.judged,
-                    models: verdict.lines,
-                });
-            }
-        }
-        Ok(rows)
-    }
-}
-
-impl Evaluated {
-    fn cells(&self) -> Vec<String> {
-        let models = self.models.iter();
-        let models = models.map(|l| format!("{:.2}, {}", l.r, percent(l.error)));
-        let exported = if self.beats_constant {
-            "model"
-        } else {
-            "constant"
-        };
-        [&self.machine, &self.core_type, self.target.name()]
-            .into_iter()
-            .map(str::to_owned)
-            .chain(models)
-            .chain([
-                percent(self.judged.coverage),
-                percent(self.judged.abstains),
-                exported.into(),
-            ])
-            .collect()
     }
 }
