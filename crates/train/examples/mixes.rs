@@ -2,7 +2,7 @@
 //!
 //! Models are trained on every other family of recorded programs; mixes are of programs of the rest, one for each core. It
 //! prints two results for each machine. The first is the part of the gain of `hsf` with true speed-up factors over `aarr` (ASP)
-//! that other policies reach. With `--untrained`, the machines have no models, as a machine that nobody trained for.
+//! that other policies reach. With `--untrained`, the machines have no models, as a new machine has none.
 //!
 //! The second is relative to the gain of the same decisions taken ten times as often, if neither moves nor samples cost
 //! anything. It is the loss of the default to sampling and phase lag (true factors, but every 100 ms only), to wrong factors,

@@ -1,7 +1,7 @@
 //! Accuracy of models on a machine that was left out, and on families of programs that were left out with it.
 //!
-//! A policy on a machine without models of its own gets the models of another machine that compares the same two core types, or
-//! else the untrained model, which knows the machine's file and no program. Both are judged as a policy would read them. The
+//! A machine without models of its own gets the models of another machine that compares the same two core types. If there is none,
+//! it gets the untrained model, which knows the machine's file and no program. Both are judged as a policy would read them. The
 //! yardstick is the constant of the machine itself without the families, which knows more than either.
 
 use countersteer_model::machine::is_for;

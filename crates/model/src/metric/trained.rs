@@ -103,7 +103,7 @@ impl MetricSource for Width {
 
 /// Source of the factor from the trained model of the core type. If the model abstains, the thread's own speeds are used as soon
 /// as both types have one. Core types without a trained model use the untrained one. It abstains if the fastest and the slowest
-/// type differ in more than their frequency: there it errs as much as a constant, or more (`steer model eval --unseen-machine`).
+/// type differ in more than their frequency, because there it is no better than a constant (`steer model eval --unseen-machine`).
 pub(super) struct Factor {
     topology: Arc<Topology>,
     target: Target,
