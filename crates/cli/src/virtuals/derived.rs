@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use crate::derivable::derivable;
 
-    const MACHINE: &str = include_str!("../../../../machines/i9-12900k-8p8e.toml");
+    const MACHINE: &str = include_str!("../../../../machines/opteron-8356-12-4.toml");
     const JUNO: &str = include_str!("../../../../machines/juno-2-4.toml");
 
     #[test]

@@ -62,6 +62,13 @@ fn factors(counters: u32, fixed: u32) -> (Vec<f64>, u32) {
         .core_type
         .iter_mut()
         .for_each(|t| (t.counters, t.fixed_counters) = (counters, fixed));
+    // The untrained model abstains where designs differ.
+    let design = machine.core_type[0].clone();
+    for other in &mut machine.core_type[1..] {
+        other.dispatch_width = design.dispatch_width;
+        other.window = design.window;
+        other.branch_penalty_cycles = design.branch_penalty_cycles;
+    }
     let mut topology = Topology::new(&machine);
     topology.models.clear();
     let topology = Arc::new(topology);
