@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use countersteer_counters::Pmus;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 use countersteer_model::workload::Workload;
@@ -11,6 +12,7 @@ use countersteer_model::workload::Workload;
 use crate::bpf::Bpf;
 use crate::error::{Kind, failure};
 use crate::library::{self, Text};
+use crate::modules::Modules;
 use crate::steering::engine::EngineName;
 use crate::steering::here::Here;
 use crate::steering::programs::{self, Programs};
@@ -45,6 +47,13 @@ pub struct EventArgs {
     /// Counting method: BPF programs (less overhead, root) or a perf event per thread
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub bpf: Bpf,
+}
+
+impl EventArgs {
+    /// Starts the modules, and adds their events and counters to the requested ones.
+    pub fn start_modules(&mut self, pmus: &Pmus) -> Modules {
+        Modules::start(&self.modules, &mut self.events, &mut self.virtuals, pmus)
+    }
 }
 
 /// Flags for the interval and the duration of a policy's decisions; `run` and `trial` have them.

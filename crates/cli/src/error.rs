@@ -1,39 +1,9 @@
-//! Exit codes, one per kind of error.
-//!
-//! Input: an error with its causes. Output: the kind of the outermost cause that has a kind, and all messages in one paragraph.
+//! Ends of the process by an error.
 
-mod kinds;
-#[cfg(test)]
-mod tests;
-
-pub use countersteer_lab::error::{Kind, failure};
-
-use crate::steering::error::SteeringError;
+pub use countersteer_session::error::{Kind, failure, kind_of, paragraph};
+use countersteer_session::steering::error::SteeringError;
 
 /// Ends this process with the error's exit code, without a message.
 pub fn exit(error: SteeringError) -> ! {
     std::process::exit(i32::from(kind_of(&error.into()) as u8))
-}
-
-/// Joins the messages of an error and its causes, separated by colons. Omits a message that the text contains already.
-pub fn paragraph(error: &anyhow::Error) -> String {
-    error.chain().fold(String::new(), |mut text, cause| {
-        let message = cause.to_string();
-        if !text.contains(&message) {
-            text = if text.is_empty() {
-                message
-            } else {
-                format!("{text}: {message}")
-            };
-        }
-        text
-    })
-}
-
-/// Returns the kind of the outermost cause that has a kind. Errors without a kind are defects: [`Kind::Internal`].
-pub fn kind_of(error: &anyhow::Error) -> Kind {
-    error
-        .chain()
-        .find_map(kinds::of_cause)
-        .unwrap_or(Kind::Internal)
 }

@@ -6,32 +6,21 @@
 //! are the interface for policies. [`lab`] runs experiments without a command line.
 
 mod args;
-mod bench;
-mod bpf;
 mod command;
-mod counted;
-mod derivable;
 mod described;
-mod doctor;
 mod error;
-mod http;
-mod interrupt;
-mod library;
 mod live_table;
-mod modules;
-mod online;
 mod output;
 mod progress;
 mod remote;
-mod serving;
-mod session;
 mod sim_args;
-mod steering;
 mod top;
 mod values;
-mod verdicts;
-mod virtuals;
-mod waits;
+
+use countersteer_session::{
+    bench, bpf, counted, counting_record, derivable, doctor, http, interrupt, library, modules,
+    notice, online, serving, steering, verdicts, virtuals, waits,
+};
 
 /// Compiles the code examples of the policy guide as tests.
 #[cfg(doctest)]
@@ -80,6 +69,7 @@ pub fn steer_words(words: &[OsString]) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     interrupt::own_process();
+    notice::show_by(progress::SHOWN);
     // If the reader of stdout closes the pipe (`steer ... | head`), SIGPIPE ends the program quietly, as for other filters.
     countersteer_sysfs::signals::default_sigpipe();
     let cli = command::parse(words).unwrap_or_else(|error| error.exit());

@@ -1,5 +1,6 @@
 //! Progress bars, shown on stderr if it is a terminal.
 
+use countersteer_session::notice::{Busy, Shown};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Creates a progress bar of `len` steps, labelled `what`.
@@ -20,4 +21,28 @@ pub fn spinner(what: &str) -> ProgressBar {
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
     bar.set_message(what.to_owned());
     bar
+}
+
+/// Shows notices and spinners of sessions on stderr.
+pub const SHOWN: Shown = Shown {
+    notice: |text| eprintln!("steer: {text}"),
+    busy: |label| Box::new(Spinner(spinner(label))),
+};
+
+struct Spinner(ProgressBar);
+
+impl Busy for Spinner {
+    fn tick(&self) {
+        self.0.tick();
+    }
+
+    fn set_message(&self, message: String) {
+        self.0.set_message(message);
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
 }

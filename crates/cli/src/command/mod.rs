@@ -17,6 +17,7 @@ pub mod machine;
 pub mod manual;
 pub mod model;
 pub mod mrc;
+mod online;
 pub mod partition;
 mod picture;
 pub mod policy;

@@ -16,11 +16,11 @@ use countersteer_report::tabulate::tabulate;
 use countersteer_report::{profile_view, write_atomically};
 use sha2::{Digest, Sha256};
 
-use super::{check, counters, print, print_json};
+use super::{check, counters, online, print, print_json};
 use crate::error::{Kind, failure};
 use crate::interrupt::Helper;
 use crate::library::{self, Text};
-use crate::online::{self, By, Online};
+use crate::online::{By, Online};
 use crate::output::{self, make_folder};
 use crate::progress;
 use crate::values::{pid, time};
@@ -149,17 +149,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(Action::Check(args)) => check::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Action::List { json }) => counters::list(json).map(|()| ExitCode::SUCCESS),
         Some(Action::ImportCounters(args)) => counters::import(args).map(|()| ExitCode::SUCCESS),
-        None if args.online => online::run(&Online {
-            pids: &args.pid,
-            command: &args.command,
-            by: args.by,
-            rounds: args.rounds,
-            dwell: args.dwell,
-            name: args.name.as_deref(),
-            output: args.output.as_deref(),
-            events: &args.counting,
-            json: args.json,
-        }),
+        None if args.online => {
+            let online = Online {
+                pids: &args.pid,
+                command: &args.command,
+                by: args.by,
+                rounds: args.rounds,
+                dwell: args.dwell,
+                name: args.name.as_deref(),
+                events: &args.counting,
+            };
+            online::run(&online, args.output.as_deref(), args.json)
+        }
         None if args.from.is_some() => tabulate_to_file(&args).map(|()| ExitCode::SUCCESS),
         None if args.command.is_empty() => Err(failure(
             Kind::Usage,

@@ -14,10 +14,9 @@ use countersteer_model::units::Nanos;
 use crate::args::EventArgs;
 use crate::bpf::{Bpf, loader};
 use crate::counted::{self, Asked, Counted};
+use crate::counting_record::{self, About};
 use crate::error::{Kind, failure};
-use crate::modules::Modules;
 use crate::output::RecordOut;
-use crate::session::{self, About};
 use crate::top::columns::{self, Column, Measure, base_metrics, columns, silent};
 use crate::top::live::{self, Outcome};
 use crate::top::plain;
@@ -81,7 +80,7 @@ pub fn run(mut args: Args) -> anyhow::Result<ExitCode> {
         return web::run(&args.web, args.interval, args.command.len());
     }
     let pmus = library::pmus(Path::new("/"), args.counted.event_lists.as_deref())?;
-    let modules = Modules::start(&mut args.counted, &pmus);
+    let modules = args.counted.start_modules(&pmus);
     let args = &args;
     let dir = args.record.place()?;
     let core_types = CoreTypes::of(&pmus);
@@ -126,7 +125,7 @@ pub fn run(mut args: Args) -> anyhow::Result<ExitCode> {
             session
         }
     };
-    let keep = |dir: &Path| session::recorder(dir, &about, &counted, &core_types);
+    let keep = |dir: &Path| counting_record::recorder(dir, &about, &counted, &core_types);
     let recorder = dir.map(keep).transpose()?;
     let mut tails = Tails::default();
     let read = Wanted::find(&tails.turn_to(&state.reads())?)?;
@@ -154,12 +153,12 @@ fn end(outcome: Outcome, dir: Option<&Path>) -> anyhow::Result<ExitCode> {
             "steer: {lost} records were lost, so some values are too low; a shorter interval (-i) helps"
         );
     }
-    session::save(outcome.recorder, dir, &summary)?;
+    counting_record::save(outcome.recorder, dir, &summary)?;
     // The program was asked to end, so its exit code reports no failure.
     Ok(if outcome.stopped {
         ExitCode::SUCCESS
     } else {
-        session::exit_code(&summary)
+        ExitCode::from(counting_record::exit_code(&summary))
     })
 }
 
@@ -284,7 +283,7 @@ fn print(
     let mut stopped = false;
     let summary = session.run(|tick| {
         let snapshot = taker.take(tick);
-        session::kept(taker.recorder.as_mut());
+        counting_record::kept(taker.recorder.as_mut());
         if stopped {
             // The program has not ended after the first request, so the second call kills it.
             stopper.stop();

@@ -13,7 +13,7 @@ use countersteer_report::record::CountingRecorder;
 
 use super::columns::Measure;
 use super::tails::Tails;
-use crate::session;
+use crate::counting_record;
 use crate::virtuals::Bank;
 
 /// Key of a thread, or of a process if `tid` is 0.
@@ -61,7 +61,7 @@ impl Taker {
     pub fn take(&mut self, tick: &Tick<'_>) -> Snapshot {
         self.bank.read(tick.readings);
         self.tails.read();
-        session::keep(self.recorder.as_mut(), tick, Some(&self.bank));
+        counting_record::keep(self.recorder.as_mut(), tick, Some(&self.bank));
         let of_bank = self.bank.outside();
         let outside = |name: &str, row: &Sample| {
             let tail = self.tails.value(name, row.owner);

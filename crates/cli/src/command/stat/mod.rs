@@ -17,12 +17,11 @@ use countersteer_report::readings::Style;
 use crate::args::EventArgs;
 use crate::bpf::{Bpf, loader};
 use crate::counted::{self, Asked, Counted};
+use crate::counting_record::{self, About};
 use crate::error::{Kind, failure};
 use crate::library;
-use crate::modules::Modules;
 use crate::output::{RecordOut, check_writable};
 use crate::remote;
-use crate::session::{self, About};
 use crate::values::{pid, time};
 use crate::virtuals::{Bank, Wanted};
 use screen::{Screen, output};
@@ -150,7 +149,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let pmus = library::pmus(Path::new("/"), args.counted.event_lists.as_deref())?;
     let target = target(&args)?;
-    let modules = Modules::start(&mut args.counted, &pmus);
+    let modules = args.counted.start_modules(&pmus);
     let wanted = Wanted::find(&args.counted.virtuals)?;
     let asked = Asked {
         events: &args.counted.events,
@@ -183,7 +182,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         period,
     };
     // At this point the counters are open, so an earlier record and an earlier file of rows may be replaced.
-    let keep = |dir: &PathBuf| session::recorder(dir, &about, &counted, &core_types);
+    let keep = |dir: &PathBuf| counting_record::recorder(dir, &about, &counted, &core_types);
     let mut recorder = args.record.output.as_ref().map(keep).transpose()?;
     let mut out = output(&args)?;
     let mut screen = Screen::new(&args, &counted, &core_types, &names);
@@ -197,9 +196,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         while let Some(why) = bank.complaint() {
             eprintln!("steer: {why}");
         }
-        session::keep(recorder.as_mut(), tick, Some(&bank));
+        counting_record::keep(recorder.as_mut(), tick, Some(&bank));
         let flow = screen.show(tick, &bank, &mut *out);
-        session::kept(recorder.as_mut());
+        counting_record::kept(recorder.as_mut());
         flow
     })?;
     if let Some(waits) = waits {
@@ -209,8 +208,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     }
     screen.end(&summary, &mut *out)?;
-    session::save(recorder, dir, &summary)?;
-    Ok(session::exit_code(&summary))
+    counting_record::save(recorder, dir, &summary)?;
+    Ok(ExitCode::from(counting_record::exit_code(&summary)))
 }
 
 /// Returns an error if virtual counters are requested that are read per thread, and no threads are counted.

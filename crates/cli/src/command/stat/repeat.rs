@@ -12,7 +12,7 @@ use countersteer_sysfs::launch::Ending;
 use super::{Args, screen, style};
 use crate::bpf::loader;
 use crate::counted::Counted;
-use crate::session;
+use crate::counting_record;
 
 /// Quantity (an event, metric or time) with its value in each run.
 struct Quantity {
@@ -68,7 +68,7 @@ pub(super) fn run(
         out.flush()?;
     }
     screen::warn(&last);
-    Ok(session::exit_code(&last))
+    Ok(ExitCode::from(counting_record::exit_code(&last)))
 }
 
 fn put(quantities: &mut Vec<Quantity>, run: usize, (name, unit, value): (String, String, f64)) {

@@ -192,9 +192,7 @@ impl Poller {
         loop {
             match self.poll.poll(&mut events, self.pause()) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => {
-                    eprintln!(
-                        "steer: requests are no longer served ({error}); this command continues"
-                    );
+                    say!("requests are no longer served ({error}); this command continues");
                     return;
                 }
                 _ => {}

@@ -422,7 +422,7 @@ impl Recorder for Tally {
         if let Some(collector) = &mut self.collector {
             collector.observation(topology, observation, metrics);
             if let Some(why) = collector.trouble() {
-                eprintln!("steer: {why}; steering continues");
+                say!("{why}; steering continues");
             }
         }
     }

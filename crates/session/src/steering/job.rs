@@ -90,7 +90,7 @@ pub fn restore() -> anyhow::Result<()> {
     let restored = undo::restore(&journal_folder())?;
     if restored.journals > 0 {
         let n = restored.threads;
-        eprintln!("steer: restored {n} threads of an earlier run, which was killed");
+        say!("restored {n} threads of an earlier run, which was killed");
     }
     Ok(())
 }
@@ -151,12 +151,10 @@ pub fn conduct(
         &mut policy_rng(job.seed),
     )?;
     if let Some(why) = engine.blindness() {
-        eprintln!("steer: steered without counters: {why}");
+        say!("steered without counters: {why}");
     }
     if let Some(lost) = engine.lost().filter(|n| *n > 0) {
-        eprintln!(
-            "steer: {lost} records of forks, wakeups and exits were lost between two samples"
-        );
+        say!("{lost} records of forks, wakeups and exits were lost between two samples");
     }
     let (mut summary, outcome, collector) = tally.finish(engine.workload().programs(), elapsed);
     summary.take_waits(&waits.found());
@@ -166,7 +164,7 @@ pub fn conduct(
     if let (Some(collector), Some(dir)) = (collector, job.record) {
         let found = found(&waits, job.ab_trial.as_ref(), job.sides)?;
         collector.finish(&outcome, executables.found(), found)?;
-        eprintln!("steer: record in {}", dir.display());
+        say!("record in {}", dir.display());
     }
     Ok(Done {
         summary,
@@ -202,7 +200,7 @@ fn measuring(bpf: Bpf) -> anyhow::Result<Option<Box<dyn Source>>> {
     };
     let meter = Meter::open(&whose, bpf)?;
     if let Some(why) = meter.unmeasured {
-        eprintln!("steer: only the mean of run-queue latency is known: {why}");
+        say!("only the mean of run-queue latency is known: {why}");
         return Ok(None);
     }
     Ok(Some(meter.source))
@@ -211,7 +209,7 @@ fn measuring(bpf: Bpf) -> anyhow::Result<Option<Box<dyn Source>>> {
 /// Releases all steered threads and ends this process, because the policy never returns from a decision.
 fn give_up(exit: fn(SteeringError) -> !) {
     let why = SteeringError::StuckPolicy;
-    eprintln!("steer: {why}");
+    say!("{why}");
     let _ = undo::undo_own(&journal_folder());
     exit(why);
 }
@@ -225,8 +223,8 @@ fn engine(
     let counters = here.counters(policy, job.period)?;
     counters.tell(job.spec);
     if counters.sets.is_none() {
-        eprintln!(
-            "steer: steered without counters: none is permitted here; {} permits them",
+        say!(
+            "steered without counters: none is permitted here; {} permits them",
             permission(2)
         );
     }
@@ -246,7 +244,7 @@ fn engine(
         root: "/".into(),
         recount: Some(here.recount(policy, job.period)),
         stealing: job.control.lock().stealing.clone(),
-        say: |what| eprintln!("steer: {what}"),
+        say: |what| say!("{what}"),
     };
     Ok(LiveEngine::open(config, scheduler, workload)?)
 }

@@ -5,14 +5,14 @@
 #[cfg(feature = "scx")]
 use std::sync::Arc;
 
-use clap::ValueEnum;
 #[cfg(feature = "scx")]
 use countersteer_bpf::{Mode, ScxConfig, ScxEngine, probe};
 use countersteer_live::affinity::AffinityConfig;
 use countersteer_live::placer::Placer;
 
 /// Engine that places threads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum EngineName {
     /// sched_ext scheduler if possible, otherwise affinity masks
     #[default]
@@ -39,16 +39,14 @@ pub fn scheduler(
         EngineName::Auto => match in_kernel(config, events, name, steal_above) {
             Ok(scheduler) => Some(scheduler),
             Err(why) => {
-                eprintln!("steer: threads are steered by CPU affinity: {why}");
+                say!("threads are steered by CPU affinity: {why}");
                 None
             }
         },
         _ => Some(in_kernel(config, events, name, steal_above)?),
     };
     if scheduler.is_none() && steal_above.is_some() {
-        eprintln!(
-            "steer: --steal-above has no effect under the affinity engine, which has no run queues"
-        );
+        say!("--steal-above has no effect under the affinity engine, which has no run queues");
     }
     Ok(scheduler)
 }

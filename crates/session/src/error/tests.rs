@@ -30,7 +30,8 @@ use countersteer_sysfs::procfs::{PROC, ProcError};
 use countersteer_sysfs::topology::DetectError;
 use countersteer_sysfs::unavailable::Unavailable;
 
-use super::{Kind, SteeringError, failure, kind_of};
+use super::{Kind, failure, kind_of};
+use crate::steering::error::SteeringError;
 use crate::waits::WaitsError;
 
 fn s() -> String {

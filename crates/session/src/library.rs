@@ -16,8 +16,8 @@ pub fn record(dir: &Path) -> anyhow::Result<Record> {
     if record.manifest.unfinished {
         let dir = dir.display();
         let end = record.end().as_secs_f64();
-        eprintln!(
-            "steer: {dir} was cut short (its run was killed, its disk was full, or it is still running): it ends at {end:.3} s"
+        say!(
+            "{dir} was cut short (its run was killed, its disk was full, or it is still running): it ends at {end:.3} s"
         );
     }
     Ok(record)
@@ -42,7 +42,7 @@ pub fn loaded(name: &str) -> anyhow::Result<Arc<LoadedMachine>> {
 pub fn with_models(machine: Machine, text: Option<Text>) -> anyhow::Result<Arc<LoadedMachine>> {
     let loaded = LoadedMachine::with_models(machine, text)?;
     for path in &loaded.models {
-        eprintln!("steer: with the model {}", path.display());
+        say!("with the model {}", path.display());
     }
     Ok(Arc::new(loaded))
 }

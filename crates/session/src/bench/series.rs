@@ -16,7 +16,7 @@ use super::disturbance::{Disturbance, Observer};
 use super::error::BenchError;
 use super::places::Place;
 use super::runner::{Done, Run, Runner};
-use crate::progress;
+use crate::notice;
 
 /// Confidence of all intervals.
 pub const CONFIDENCE: f64 = 0.95;
@@ -133,7 +133,7 @@ pub fn measure(
             break;
         }
         if begun.elapsed() >= SOON {
-            bar.get_or_insert_with(|| progress::spinner("timing"))
+            bar.get_or_insert_with(|| notice::busy("timing"))
                 .set_message(format!(
                     "{} {} of {} arms",
                     if is_warmup { "warm-up, round" } else { "round" },

@@ -171,8 +171,8 @@ impl AlternatingPolicies {
 
     fn reject(&self, why: String) {
         let mut shared = self.control.lock();
-        eprintln!(
-            "steer: policy {} was dropped: {why}; Linux's own scheduler continues",
+        say!(
+            "policy {} was dropped: {why}; Linux's own scheduler continues",
             shared.policy
         );
         shared.exchange(&self.fallback, Some(why));

@@ -83,7 +83,7 @@ impl Shared {
     fn see(&mut self, look: Option<Look>) {
         if let Some(look) = look {
             for change in &look.changes {
-                eprintln!("steer: {change}");
+                say!("{change}");
             }
             self.disturbances += u64::from(!look.changes.is_empty());
             self.rivals = look.current;
@@ -91,8 +91,8 @@ impl Shared {
         }
         let stands_back = self.blocked.clone().filter(|_| self.stand_back);
         match (&self.stands_back, &stands_back) {
-            (None, Some(why)) => eprintln!("steer: {why}: threads are released until it ends"),
-            (Some(_), None) => eprintln!("steer: threads are steered again"),
+            (None, Some(why)) => say!("{why}: threads are released until it ends"),
+            (Some(_), None) => say!("threads are steered again"),
             _ => {}
         }
         self.stands_back = stands_back;
@@ -255,8 +255,8 @@ impl Supervisor {
     /// Replaces the policy by Linux's own scheduler.
     fn drop_policy(&mut self, why: String) {
         let mut shared = self.control.lock();
-        eprintln!(
-            "steer: policy {} was dropped: {why}; Linux's own scheduler continues",
+        say!(
+            "policy {} was dropped: {why}; Linux's own scheduler continues",
             shared.policy
         );
         shared.dropped = Some(why);

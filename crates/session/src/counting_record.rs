@@ -1,9 +1,8 @@
-//! Functions that the counting commands share, for times, records and exit codes.
+//! Record of a counting session.
 //!
-//! Input: the ticks of a counting session and its result. Output: a record in a folder, and the exit code.
+//! Input: the ticks of a counting session and its result. Output: a record in a folder, and the exit code of the started program.
 
 use std::path::Path;
-use std::process::ExitCode;
 
 use anyhow::Context;
 use countersteer_counters::{CoreTypes, Summary, Tick};
@@ -91,7 +90,7 @@ pub fn keep(recorder: Option<&mut CountingRecorder>, tick: &Tick<'_>, bank: Opti
 /// Ends an interval of the record. Prints a message if the record cannot be written; counting continues.
 pub fn kept(recorder: Option<&mut CountingRecorder>) {
     if let Some(why) = recorder.and_then(CountingRecorder::done) {
-        eprintln!("steer: {why}; counting continues");
+        say!("{why}; counting continues");
     }
 }
 
@@ -102,12 +101,12 @@ pub fn save(
 ) -> anyhow::Result<()> {
     if let (Some(recorder), Some(dir)) = (recorder, dir) {
         recorder.finish(summary.elapsed)?;
-        eprintln!("steer: record in {}", dir.display());
+        say!("record in {}", dir.display());
     }
     Ok(())
 }
 
 /// Returns the exit code of the started program, or 0 if none was started.
-pub fn exit_code(summary: &Summary) -> ExitCode {
-    ExitCode::from(summary.ending.map_or(0, |e| e.code()) as u8)
+pub fn exit_code(summary: &Summary) -> u8 {
+    summary.ending.map_or(0, |e| e.code()) as u8
 }

@@ -79,12 +79,12 @@ impl Here {
             return Err(SteeringError::UnavailablePolicy { policy, what }.into());
         }
         if let Some(why) = reach::idle_on(spec, &self.topology) {
-            eprintln!(
-                "steer: {spec} has no CPUs to distinguish on this machine: {why}; Linux chooses among the CPUs that threads may use"
+            say!(
+                "{spec} has no CPUs to distinguish on this machine: {why}; Linux chooses among the CPUs that threads may use"
             );
         }
         for why in reach::unmet(spec, &self.topology) {
-            eprintln!("steer: {spec} is not made for this machine: {why}");
+            say!("{spec} is not made for this machine: {why}");
         }
         Ok(policy)
     }
@@ -120,8 +120,8 @@ impl PolicyCounters {
     pub fn tell(&self, whose: &str) {
         if !self.missing.is_empty() {
             let missing = self.missing.join(", ");
-            eprintln!(
-                "steer: {whose} needs events that this machine does not count: {missing}; see `steer doctor`"
+            say!(
+                "{whose} needs events that this machine does not count: {missing}; see `steer doctor`"
             );
         }
     }
@@ -154,7 +154,7 @@ impl Recount for Recounting {
     }
 
     fn failed(&mut self, why: &str) {
-        eprintln!("steer: the events of the new policy are not counted: {why}");
+        say!("the events of the new policy are not counted: {why}");
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use clap::ValueEnum;
 use countersteer_counters::{BpfLoader, BpfRequest, Follow};
 use countersteer_sysfs::waits::{Source, Whose};
 
 /// Counting method: BPF programs with per-CPU counters, or one perf event per thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Bpf {
     /// Use BPF programs if they can be loaded and support the request
     Auto,

@@ -34,7 +34,8 @@ pub enum Side {
 }
 
 /// Measure by which whole runs are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum By {
     /// Elapsed time of each program
     Wall,

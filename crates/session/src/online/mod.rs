@@ -7,34 +7,34 @@
 
 mod curve;
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode};
+use std::path::Path;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use clap::ValueEnum;
 use countersteer_live::online::counted::OfProcess;
 use countersteer_live::online::duty::{Brake, Duty};
 use countersteer_live::online::ways::Ways;
 use countersteer_live::online::{Curves, Schedule, Source as _, Squeeze, sweep};
 use countersteer_live::undo::{Temporary, journal_folder, restore};
+use countersteer_model::profile::Tabulated;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos};
 use countersteer_profiler::this_program;
-use countersteer_report::table;
 use countersteer_sysfs::procfs::PROC;
 use countersteer_sysfs::sensors::SensorSet;
 
 use crate::error::{Kind, failure};
 use crate::interrupt;
-use crate::output::{self, print_json};
-use crate::progress;
+use crate::notice;
 use crate::steering::cleanup;
-use curve::{Summary, tabulated, whole_kib};
+pub use curve::Summary;
+use curve::{tabulated, whole_kib};
 
 /// Method of limiting the cache of the measured program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum By {
     /// Way masks (resctrl)
     Ways,
@@ -51,11 +51,8 @@ pub struct Online<'a> {
     pub rounds: u32,
     pub dwell: Nanos,
     pub name: Option<&'a str>,
-    pub output: Option<&'a Path>,
     /// Events to count: instructions, cycles and misses, or substitutes for them.
     pub events: &'a str,
-    /// Prints the summaries of the curves as JSON on stdout.
-    pub json: bool,
 }
 
 /// Program whose miss curve is measured.
@@ -155,18 +152,25 @@ fn check(online: &Online<'_>) -> anyhow::Result<()> {
     if several && online.name.is_some() {
         return usage("--name is for one profile, and several processes are given; omit it");
     }
-    if online.json && online.pids.is_empty() {
-        return usage("--json needs -p: a started program writes to stdout");
-    }
-    if let (Some(output), false) = (online.output, several) {
-        crate::output::check_writable(output)?;
-    }
     OfProcess::open(&[std::process::id()], online.events)?;
     Ok(())
 }
 
-/// Runs `steer profile --online`. Returns the exit code of the program that it started, or 0.
-pub fn run(online: &Online<'_>) -> anyhow::Result<ExitCode> {
+/// Miss curves that were measured.
+pub struct Measured {
+    /// Exit code of the program that was started, or 0.
+    pub exit_code: u8,
+    pub summaries: Vec<Summary>,
+}
+
+/// Measures the miss curves of the programs, one after the other, and passes each program's profile to `keep`.
+///
+/// # Errors
+/// The options are invalid, a program does not start, or its events cannot be counted; errors of `keep`.
+pub fn run(
+    online: &Online<'_>,
+    keep: &mut dyn FnMut(&str, &Tabulated) -> anyhow::Result<()>,
+) -> anyhow::Result<Measured> {
     check(online)?;
     let machine = countersteer_sysfs::topology::detect(Path::new("/"))?;
     let topology = Topology::new(&machine);
@@ -195,60 +199,13 @@ pub fn run(online: &Online<'_>) -> anyhow::Result<ExitCode> {
         let instructions: f64 = whole.end()?.values().map(|s| s.instructions).sum();
         let (profile, summaries) = tabulated(&program.name, curves, &topology, instructions, how)?;
         measured.extend(summaries);
-        let output = place(online, &program.name)?;
-        output::profile(&output, &profile)?;
-        let points: usize = profile.core.iter().map(|c| c.points.len()).sum();
-        eprintln!(
-            "steer: {points} points of the miss curve; profile in {}",
-            output.display()
-        );
+        keep(&program.name, &profile)?;
     }
     drop(undo);
-    if online.json {
-        print_json(&measured)?;
-    } else {
-        eprint!("{}", summary(&measured));
-    }
-    Ok(ExitCode::from(code as u8))
-}
-
-/// Returns the path of a program's profile. For several programs, `--output` names the folder.
-fn place(online: &Online<'_>, name: &str) -> anyhow::Result<PathBuf> {
-    let file = format!("{}.profile.toml", name.replace('/', "-"));
-    match online.output {
-        Some(folder) if online.pids.len() > 1 => {
-            std::fs::create_dir_all(folder)
-                .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-            Ok(folder.join(file))
-        }
-        Some(output) => Ok(output.to_owned()),
-        None => Ok(PathBuf::from(file)),
-    }
-}
-
-/// Formats the summaries of the measured curves as a table.
-fn summary(measured: &[Summary]) -> String {
-    let head = [
-        "program",
-        "core type",
-        "points",
-        "KiB",
-        "curve",
-        "off by (MPKI)",
-    ];
-    let rows = measured.iter().map(|m| {
-        let form = m.form.clone();
-        let error = m.error_mpki.map(|error| format!("{error:.2}"));
-        vec![
-            m.program.clone(),
-            m.core_type.clone(),
-            m.points.to_string(),
-            format!("{:.0} to {:.0}", m.from_kib, m.to_kib),
-            form.unwrap_or_else(|| "none: too few sizes".into()),
-            error.unwrap_or_else(|| "-".into()),
-        ]
-    });
-    table::plain(&head, rows)
+    Ok(Measured {
+        exit_code: code as u8,
+        summaries: measured,
+    })
 }
 
 fn curves(
@@ -291,7 +248,7 @@ fn curves(
         dwell,
         rounds: online.rounds,
     };
-    let spinner = progress::spinner(&format!("measuring {}", program.name));
+    let spinner = notice::busy(&format!("measuring {}", program.name));
     let mut wait = |time| wait(time, stopped, || spinner.tick());
     let mut goes_on = || program.runs() && !stopped.load(Ordering::Relaxed);
     let curves = sweep(
@@ -301,7 +258,7 @@ fn curves(
         &mut wait,
         &mut goes_on,
     );
-    spinner.finish_and_clear();
+    drop(spinner);
     Ok((curves?, how(by, others)))
 }
 

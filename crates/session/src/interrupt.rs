@@ -148,7 +148,7 @@ pub fn said(signal: i32, reported: bool) -> ExitCode {
     } else {
         "there is no result"
     };
-    eprintln!("steer: interrupted by {name}: {result}");
+    say!("interrupted by {name}: {result}");
     ExitCode::from((128 + signal) as u8)
 }
 

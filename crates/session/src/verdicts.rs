@@ -83,8 +83,8 @@ impl Verdicts {
             Err(why) => {
                 let aside = path.with_extension("json.set-aside");
                 std::fs::rename(&path, &aside)?;
-                eprintln!(
-                    "steer: {} is not trusted ({why}); it is now {}, and programs are judged again",
+                say!(
+                    "{} is not trusted ({why}); it is now {}, and programs are judged again",
                     path.display(),
                     aside.display()
                 );

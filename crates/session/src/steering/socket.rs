@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use super::error::SteeringError;
 use super::supervisor::{Control, Shared};
 use crate::serving::{Door, LIMITS, Listener, Refusal, Service};
-use crate::values::time;
+use countersteer_model::counters::parse_duration;
 
 /// Accepted times between decisions: limited by counters, and by a user's patience.
 const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(100);
@@ -273,7 +273,7 @@ fn why(shared: &Shared, topology: &Topology, thread: u32) -> Result<Value, Strin
 
 /// Parses a time between decisions, such as `50ms`.
 fn period(text: &str) -> Result<Duration, String> {
-    let period = Duration::from_nanos(time(text)?.0);
+    let period = Duration::from_nanos(parse_duration(text).map_err(|e| e.message)?.0);
     if PERIODS.contains(&period) {
         return Ok(period);
     }

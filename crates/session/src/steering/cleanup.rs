@@ -15,8 +15,8 @@ use countersteer_profiler::this_program;
 pub fn start() -> Option<CleanupProcess> {
     let started = start_here();
     if let Err(error) = &started {
-        eprintln!(
-            "steer: no cleanup process could be started ({error}); should this run be killed, `steer restore` undoes it"
+        say!(
+            "no cleanup process could be started ({error}); should this run be killed, `steer restore` undoes it"
         );
     }
     started.ok()

@@ -51,8 +51,9 @@ pub struct Counted {
     pub derived: Vec<&'static MetricDef>,
 }
 
-#[cfg(test)]
 impl Counted {
+    /// Returns a plan that counts nothing.
+    #[must_use]
     pub fn nothing() -> Self {
         let sets = Vec::new();
         let plan = Plan::nothing();

@@ -17,7 +17,6 @@ use countersteer_model::counters::{Owner, Plan, Samples};
 use countersteer_sysfs::sensors::{self, Column, Kind as Growth, Place, Provider, ProviderDef};
 use countersteer_sysfs::unavailable::Unavailable;
 
-use crate::args::EventArgs;
 use crate::counted;
 use crate::derivable::derivable;
 use crate::virtuals::Named;
@@ -67,19 +66,23 @@ pub fn declared() -> Vec<&'static ProviderDef> {
 }
 
 impl Modules {
-    /// Starts the modules of a command line, and adds their events and counters to the requested ones. A module that does not start
-    /// as it should is left out with a message.
-    pub fn start(args: &mut EventArgs, pmus: &Pmus) -> Self {
+    /// Starts modules, and adds their events and counters to the requested ones. A module that does not start as it should is left
+    /// out with a notice.
+    pub fn start(
+        names: &[PathBuf],
+        events: &mut Vec<String>,
+        virtuals: &mut Vec<String>,
+        pmus: &Pmus,
+    ) -> Self {
         let mut modules = Self::default();
-        for name in &args.modules {
+        for name in names {
             match Module::start(name, pmus) {
                 Ok(module) => {
-                    args.events.extend(module.events.iter().cloned());
-                    args.virtuals
-                        .extend(module.counters.iter().map(|c| c.name.to_owned()));
+                    events.extend(module.events.iter().cloned());
+                    virtuals.extend(module.counters.iter().map(|c| c.name.to_owned()));
                     modules.running.push(module);
                 }
-                Err(why) => eprintln!("steer: {}", stopped(&name.to_string_lossy(), &why)),
+                Err(why) => say!("{}", stopped(&name.to_string_lossy(), &why)),
             }
         }
         modules

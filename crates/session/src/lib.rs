@@ -1,0 +1,25 @@
+//! Sessions on this machine, as values: counting, steering by a policy, trials, timings, miss curves of running programs.
+//!
+//! Input: programs or processes of this machine, and a request. Output: results, records, and errors with kinds. Nothing here
+//! parses a command line or writes to stdout or stderr. [`notice`] passes on what a user should know meanwhile.
+
+#[macro_use]
+pub mod notice;
+
+pub mod bench;
+pub mod bpf;
+pub mod counted;
+pub mod counting_record;
+pub mod derivable;
+pub mod doctor;
+pub mod error;
+pub mod http;
+pub mod interrupt;
+pub mod library;
+pub mod modules;
+pub mod online;
+pub mod serving;
+pub mod steering;
+pub mod verdicts;
+pub mod virtuals;
+pub mod waits;

@@ -1,0 +1,60 @@
+//! Notices and signs of progress of a session, which the caller shows.
+//!
+//! A library does not write to stderr. Without a call of [`show_by`], notices are dropped.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+/// Functions by which a program shows notices and progress.
+#[derive(Clone, Copy)]
+pub struct Shown {
+    /// Shows one notice: a sentence without a newline.
+    pub notice: fn(&fmt::Arguments<'_>),
+    /// Begins to show that work is being done, labelled by the text, until the value is dropped.
+    pub busy: fn(&str) -> Box<dyn Busy>,
+}
+
+/// Sign that work is being done; it disappears when the value is dropped.
+pub trait Busy {
+    /// Shows that the work goes on.
+    fn tick(&self);
+    /// Replaces the text beside the label.
+    fn set_message(&self, message: String);
+}
+
+struct Hidden;
+
+impl Busy for Hidden {
+    fn tick(&self) {}
+    fn set_message(&self, _: String) {}
+}
+
+static SHOWN: OnceLock<Shown> = OnceLock::new();
+
+/// Defines how this process shows notices and progress. Only the first call has an effect.
+pub fn show_by(shown: Shown) {
+    let _ = SHOWN.set(shown);
+}
+
+/// Shows a notice; [`crate::say`] is shorter.
+pub fn notice(text: &fmt::Arguments<'_>) {
+    if let Some(shown) = SHOWN.get() {
+        (shown.notice)(text);
+    }
+}
+
+/// Begins to show that work is being done.
+#[must_use]
+pub fn busy(label: &str) -> Box<dyn Busy> {
+    SHOWN
+        .get()
+        .map_or_else(|| Box::new(Hidden) as Box<dyn Busy>, |s| (s.busy)(label))
+}
+
+/// Shows a notice, with the arguments of `format!`.
+#[macro_export]
+macro_rules! say {
+    ($($text:tt)*) => {
+        $crate::notice::notice(&format_args!($($text)*))
+    };
+}
