@@ -16,7 +16,7 @@ SHELL := /bin/bash
 # Without the scheduler in the kernel: the demo simulates, so clang and libelf are not needed.
 demo: setup-demo
 	@echo "demo: building steer and its recorder; some 4 minutes of CPU time the first time" >&2
-	scripts/build-progress $(CARGO) build --profile demo -p countersteer -p countersteer-capture
+	scripts/build-progress $(CARGO) build --profile demo -p countersteer-cli -p countersteer-capture
 	demo/run.sh $(dir $(TARGET))demo/steer
 
 # At the end it shows which tests could not run here, and why. What virtual machines need is fetched meanwhile.
@@ -47,7 +47,7 @@ test-python: setup
 
 # Recording and judging in roots of Debian 12, Debian 13 and, if there is a wheel, a root with Python alone; needs root.
 test-distributions: setup-demo
-	$(CARGO) build --profile demo -p countersteer -p countersteer-capture
+	$(CARGO) build --profile demo -p countersteer-cli -p countersteer-capture
 	scripts/test-distributions.sh $(dir $(TARGET))demo
 
 # BPF=no leaves the engine inside the kernel out, and with it the need for clang and libelf.
@@ -67,7 +67,7 @@ fuzz:
 	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet --no-fail-fast -p countersteer-sysfs --lib --test detect -- --nocapture --test-threads 1 makes_it_fall
 	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer-cache --test trace --test signature -- --nocapture a_reader_fall
 	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer-report --test report -- --nocapture changed_bytes
-	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer --lib -- --nocapture every_request
+	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer-cli --lib -- --nocapture every_request
 
 # Small changes of the code that no test notices, of a sample: MUTANTS of them, the SEED says which.
 MUTANTS ?= 150
@@ -98,11 +98,11 @@ coverage: build
 
 # Writes docs/policies.md anew, from the heads of the policies' files.
 manual:
-	$(CARGO) run --quiet -p countersteer -- policy manual >docs/policies.md.new && mv docs/policies.md.new docs/policies.md
+	$(CARGO) run --quiet -p countersteer-cli -- policy manual >docs/policies.md.new && mv docs/policies.md.new docs/policies.md
 
 # BPF=no leaves the engine inside the kernel out, and with it the need for clang and libelf.
 build: setup-build
-	scripts/build-progress $(CARGO) build --release -p countersteer -p countersteer-capture -p countersteer-capi $(if $(filter no,$(BPF)),,--features scx)
+	scripts/build-progress $(CARGO) build --release -p countersteer-cli -p countersteer-capture -p countersteer-capi $(if $(filter no,$(BPF)),,--features scx)
 
 # steer with its plugin, its QEMU if that was built, and its manual. Run `make build` first, as yourself.
 install-steer: INTO := $(DESTDIR)$(PREFIX)
@@ -147,7 +147,7 @@ deb:
 	@command -v cargo-deb >/dev/null || { echo "make deb needs cargo-deb: cargo install cargo-deb"; exit 1; }
 	rm -rf $(TARGET)/package
 	$(MAKE) install DESTDIR=$(abspath $(TARGET))/package PREFIX=/usr ENGINE=$$(scripts/recorder-engine.sh)
-	$(CARGO) deb --no-build -p countersteer
+	$(CARGO) deb --no-build -p countersteer-cli
 
 # What tests need that Rust's own tools don't bring.
 setup:

@@ -34,7 +34,7 @@ else
     export "CARGO_TARGET_${upper//-/_}_LINKER=$compiler"
     export "CARGO_TARGET_${upper//-/_}_RUSTFLAGS=-Ctarget-feature=+crt-static"
     # In one go: what each package wants of the others is put together, so nothing is built twice.
-    "${CARGO:-cargo}" build --quiet $release --target $target -p countersteer -p countersteer-capi -p countersteer-bpf --features scx --lib --bins --example judge --example faulty
+    "${CARGO:-cargo}" build --quiet $release --target $target -p countersteer-cli -p countersteer-capi -p countersteer-bpf --features scx --lib --bins --example judge --example faulty
     built=${CARGO_TARGET_DIR:-target}/$target/$([ -n "$release" ] && echo release || echo debug)
 fi
 mkdir -p "$into"

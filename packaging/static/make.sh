@@ -24,7 +24,7 @@ if [ "${BPF:-}" != no ]; then
     done
 fi
 # Rust's own linker leaves a call to a function that is not there in the start of such a program.
-RUSTFLAGS="$flags" scripts/build-progress "$cargo" rustc --profile "$profile" --target "$triple" -p countersteer "${features[@]}" --bin steer -- \
+RUSTFLAGS="$flags" scripts/build-progress "$cargo" rustc --profile "$profile" --target "$triple" -p countersteer-cli "${features[@]}" --bin steer -- \
     -C link-arg=-fuse-ld=bfd
 scripts/build-progress "$cargo" build --profile "$profile" -p countersteer-capture
 built=$target/$triple/$profile/steer

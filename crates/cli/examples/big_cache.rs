@@ -2,7 +2,8 @@
 //!
 //! ```toml
 //! [dependencies]
-//! countersteer = { git = "..." } # or path = "..."
+//! countersteer-policy = { git = "..." } # or path = "..."
+//! countersteer-cli = { git = "..." }
 //! ```
 //!
 //! `cargo run --release --example big_cache -- policy show big-cache` shows it; all other commands of `steer` work too. `compare`
@@ -17,12 +18,12 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use countersteer::cpuset::CpuSet;
-use countersteer::engine::{ThreadEventKind, ThreadInfo};
-use countersteer::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer::policy::{Needs, ParamDef, Policy, PolicyDef, PolicyRng, View};
-use countersteer::topology::{GroupBy, Topology};
-use countersteer::units::ThreadId;
+use countersteer_policy::cpuset::CpuSet;
+use countersteer_policy::engine::{ThreadEventKind, ThreadInfo};
+use countersteer_policy::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_policy::policy::{Needs, ParamDef, Policy, PolicyDef, PolicyRng, View};
+use countersteer_policy::topology::{GroupBy, Topology};
+use countersteer_policy::units::ThreadId;
 
 static POLICIES: &[PolicyDef] = &[PolicyDef {
     name: "big-cache",
@@ -45,7 +46,7 @@ static POLICIES: &[PolicyDef] = &[PolicyDef {
 const MISSES: &str = "1000 * llc_misses / instructions";
 
 fn main() -> ExitCode {
-    countersteer::steer(POLICIES)
+    countersteer_cli::steer(POLICIES)
 }
 
 struct BigCache {

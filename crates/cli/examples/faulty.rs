@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use countersteer::cpuset::CpuSet;
-use countersteer::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer::policy::{ParamDef, Policy, PolicyDef, PolicyRng, View};
+use countersteer_policy::cpuset::CpuSet;
+use countersteer_policy::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_policy::policy::{ParamDef, Policy, PolicyDef, PolicyRng, View};
 
 static POLICIES: &[PolicyDef] = &[PolicyDef {
     name: "faulty",
@@ -47,7 +47,7 @@ static POLICIES: &[PolicyDef] = &[PolicyDef {
 }];
 
 fn main() -> ExitCode {
-    countersteer::steer(POLICIES)
+    countersteer_cli::steer(POLICIES)
 }
 
 #[derive(Clone, Copy)]

@@ -2,8 +2,8 @@
 //!
 //! stdout is data, stderr is log. Exit codes: see `error::Kind`.
 //!
-//! A program that calls [`steer`] with policies is `steer` plus these policies; `examples/big_cache.rs` is one. The modules below
-//! are the interface for policies. [`lab`] runs experiments without a command line.
+//! A program that calls [`steer`] with policies is `steer` plus these policies; `examples/big_cache.rs` is one. The interface for
+//! policies is the crate `countersteer-policy`; the crate `countersteer` is the library without a command line.
 
 mod args;
 mod command;
@@ -33,10 +33,7 @@ use std::process::ExitCode;
 use countersteer_files::name::original;
 use countersteer_model::printable::printable_lines;
 
-pub use countersteer_lab as lab;
-pub use countersteer_model::{
-    counters, cpuset, engine, hint, metric, placement, policy, sample, topology, units, usage,
-};
+use countersteer_model::{metric, policy};
 pub use countersteer_profiler::this_program;
 
 use error::{kind_of, paragraph};

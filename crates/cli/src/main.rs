@@ -9,5 +9,5 @@ static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
     guard();
-    countersteer::steer(&[])
+    countersteer_cli::steer(&[])
 }

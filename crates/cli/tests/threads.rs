@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use countersteer::cpuset::CpuSet;
+use countersteer_model::cpuset::CpuSet;
 use serde_json::Value;
 
 /// Two CPUs of this process; `None` if it may use only one.

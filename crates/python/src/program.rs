@@ -15,13 +15,13 @@ use crate::error::{failure, raised};
 /// Sets the command that starts `steer` as a process of its own, and the folder of its files.
 #[pyfunction]
 pub fn give_own(words: Vec<OsString>, folder: PathBuf) {
-    countersteer::this_program::give(words, folder);
+    countersteer_cli::this_program::give(words, folder);
 }
 
 /// Runs the command line, as `steer` does; returns the exit code. Ends this process if it is only a helper process.
 #[pyfunction]
 pub fn main(py: Python<'_>, words: Vec<OsString>) -> u8 {
-    let code = py.detach(|| countersteer::steer_words(&words));
+    let code = py.detach(|| countersteer_cli::steer_words(&words));
     // An exit code does not reveal its number, only whether it equals another.
     let mut all = 0..=u8::MAX;
     all.find(|n| ExitCode::from(*n) == code).unwrap_or(1)
@@ -30,7 +30,7 @@ pub fn main(py: Python<'_>, words: Vec<OsString>) -> u8 {
 /// Runs the command line within a process that continues; returns true if the command's exit code is 0.
 #[pyfunction]
 pub fn call(py: Python<'_>, words: Vec<OsString>) -> PyResult<bool> {
-    let run = || countersteer::call(&words);
+    let run = || countersteer_cli::call(&words);
     let done = py.detach(|| catch_unwind(AssertUnwindSafe(run)));
     let code = done.map_err(failure)?.map_err(raised)?;
     Ok(code == ExitCode::SUCCESS)

@@ -175,7 +175,7 @@ fn a_page_shows_hosts_side_by_side_until_ctrl_c() {
 #[test]
 fn records_are_shown_again_and_a_port_in_use_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    let program = "n=0; while [ $n -lt 100000 ]; do n=$((n+1)); done";
+    let program = "n=0; while [ $n -lt 500000 ]; do n=$((n+1)); done";
     data(
         &[
             "stat",

@@ -1,22 +1,22 @@
-//! `steer` with one more policy: fast cores for the threads that wait least for memory.
+//! A policy: fast cores for the threads that wait least for memory. The package `steer` beside it is `steer` with this policy.
 //!
 //! A thread that takes many cycles per instruction waits; a faster core would wait as well. Threads below `most` cycles per
 //! instruction run on the fastest core type, the others on the slowest. A thread without a value stays where it is.
 
-use std::process::ExitCode;
 use std::sync::Arc;
 
-use countersteer::engine::ThreadInfo;
-use countersteer::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer::policy::{
+use countersteer_policy::engine::ThreadInfo;
+use countersteer_policy::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer_policy::policy::{
     Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View,
 };
-use countersteer::topology::{GroupBy, Topology};
+use countersteer_policy::topology::{GroupBy, Topology};
 
 /// Metric of the policy: a formula of two events, which no table names.
 const CPI: &str = "cycles/instructions";
 
-static POLICIES: &[PolicyDef] = &[PolicyDef {
+/// The package's policies.
+pub static POLICIES: &[PolicyDef] = &[PolicyDef {
     name: "cpi-first",
     summary: "fastest cores for threads with few cycles per instruction",
     source: "an example",
@@ -32,10 +32,6 @@ static POLICIES: &[PolicyDef] = &[PolicyDef {
         }))
     },
 }];
-
-fn main() -> ExitCode {
-    countersteer::steer(POLICIES)
-}
 
 struct CpiFirst {
     needs: Needs,
