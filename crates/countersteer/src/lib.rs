@@ -1,6 +1,6 @@
 //! Countersteer as a library: experiments in the simulator ([`lab`]) and sessions on this machine ([`session`]).
 //!
-//! The same policy runs in both, and both write the same record ([`report`]). Authors of policies need less:
+//! A policy runs in both unchanged, and both write the same record ([`report`]). Authors of policies need less:
 //! `countersteer-policy`.
 //!
 //! ```

@@ -11,7 +11,7 @@ use countersteer_model::hint::Phase;
 use countersteer_report::record::Record;
 
 /// Links the library under its own name, so that it is built.
-use countersteer as _;
+use countersteer_cli as _;
 
 const CAPI: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../capi");
 
