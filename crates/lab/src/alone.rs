@@ -109,6 +109,7 @@ fn run(
     alone.options.rounds = RUNS;
     let plan = Plan {
         programs: vec![program],
+        ..Plan::default()
     };
     let mut simulation = alone.simulation(&plan, &Onlooker::default())?;
     let mut policy = countersteer_policies::parse(&alone.policy, topology)?;

@@ -25,7 +25,7 @@ use anyhow::Context;
 use countersteer_files::read;
 use countersteer_model::profile::Profile;
 use countersteer_model::textfile::{TextError, parse_toml};
-use countersteer_model::workload::WorkloadProgram;
+use countersteer_model::workload::{Workload, WorkloadProgram};
 use countersteer_report::table::{CompareRun, program_columns, score_columns};
 use countersteer_report::{write_atomically, write_table};
 use countersteer_sim::progress::Traces;
@@ -277,6 +277,7 @@ impl Grid {
             },
             name,
             programs: (1..=mixes.programs).map(draw).collect(),
+            settings: Workload::default(),
             profiles: BTreeMap::new(),
             traces: Traces::default(),
             alone: Arc::default(),

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use countersteer_files::name as raw;
 use countersteer_model::bounds;
+use countersteer_model::control::Control;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::profile::Profile;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
-use countersteer_model::workload::{Workload, WorkloadProgram, at_program, cpus_of};
+use countersteer_model::workload::{Workload, WorkloadProgram, at_program, at_table, cpus_of};
 use countersteer_report::record::Manifest;
-use countersteer_sim::engine::{Plan, PlannedProgram};
+use countersteer_sim::engine::{Plan, PlannedHotplug, PlannedProgram};
 use countersteer_sim::progress::Traces;
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +40,8 @@ pub struct Loaded {
     pub text: Text,
     /// Programs with their profiles; a program with several copies is one entry.
     pub programs: Vec<(WorkloadProgram, Arc<Profile>)>,
+    /// Control groups and events of the workload file, without its programs.
+    pub settings: Workload,
     /// Texts of the profiles by file name, for records.
     pub profiles: BTreeMap<String, String>,
     /// Traces of the programs that have one.
@@ -185,6 +188,10 @@ fn load_text(
         name,
         text,
         programs: Vec::new(),
+        settings: Workload {
+            program: Vec::new(),
+            ..workload.clone()
+        },
         profiles: BTreeMap::new(),
         traces: Traces::default(),
         alone: Arc::default(),
@@ -266,6 +273,14 @@ pub fn plan(loaded: &Loaded, topology: &Topology) -> anyhow::Result<Plan> {
     let mut threads = 0.0;
     let Text { path, text, .. } = &loaded.text;
     let wrong = |row, why| at_program(path, text, row, why);
+    for (row, event) in loaded.settings.hotplug.iter().enumerate() {
+        let cpus = event.cpus_on(topology);
+        plan.hotplug.push(PlannedHotplug {
+            at: Nanos::from_secs_f64(event.at_s),
+            cpus: cpus.map_err(|why| at_table(path, text, ("hotplug", row), why))?,
+            online: event.online,
+        });
+    }
     for (row, (program, profile)) in loaded.programs.iter().enumerate() {
         let base = program
             .name
@@ -277,6 +292,8 @@ pub fn plan(loaded: &Loaded, topology: &Topology) -> anyhow::Result<Plan> {
             .map(|place| cpus_of(place, topology))
             .transpose();
         let launch_on = launch_on.map_err(|why| wrong(row, why))?;
+        let control = loaded.settings.control_of(program);
+        let control = control.map_err(|why| wrong(row, why))?;
         let shape = program.shape(profile).map_err(|why| wrong(row, why))?;
         // Profiles may have several threads, which count as well.
         threads += f64::from(program.copies) * f64::from(shape.0);
@@ -293,8 +310,14 @@ pub fn plan(loaded: &Loaded, topology: &Topology) -> anyhow::Result<Plan> {
             } else {
                 format!("{base}#{nth}")
             };
-            plan.programs
-                .push(planned(program, profile, name, shape, launch_on.clone()));
+            plan.programs.push(planned(
+                program,
+                profile,
+                name,
+                shape,
+                launch_on.clone(),
+                control.clone(),
+            ));
         }
     }
     Ok(plan)
@@ -306,6 +329,7 @@ fn planned(
     name: String,
     (threads, serial_share): (u32, f64),
     launch_on: Option<Arc<CpuSet>>,
+    control: Control,
 ) -> PlannedProgram {
     let bursts = program.burst_mi.zip(program.sleep_ms);
     PlannedProgram {
@@ -314,6 +338,7 @@ fn planned(
         threads,
         serial_share,
         nice: program.nice,
+        control,
         start: Nanos::from_secs_f64(program.start_s),
         bursts: bursts.map(|(mi, ms)| (mi * 1e6, Nanos::from_secs_f64(ms * 1e-3))),
         barriers: program.barriers.unwrap_or(1),

@@ -90,6 +90,10 @@ table! {
     // Numbers of workload files.
     THREADS: 1.0, 100_000.0, "threads", "more take too long to simulate";
     NICE: -20.0, 19.0, "", "the kernel's range";
+    GROUP_WEIGHT: 1.0, 10_000.0, "", "the kernel's range of cpu.weight";
+    QUOTA_US: 1000.0, 1e12, "microseconds", "the kernel takes no less than a millisecond";
+    PERIOD_US: 1000.0, 1e6, "microseconds", "the kernel's range";
+    UCLAMP: 0.0, 1024.0, "", "the kernel's scale, on which the fastest CPU has 1024";
     START: 0.0, 1e6, "s", "simulations end by then";
     SCALE: 1e-6, 1e6, "", "shorter runs consist of restarts only";
     BURST: 1e-3, 1e9, "million instructions", "shorter ones consist of sleeps only";

@@ -5,6 +5,7 @@
 
 pub mod bounds;
 pub mod by_id;
+pub mod control;
 pub mod counters;
 pub mod cpunumbers;
 pub mod cpuset;

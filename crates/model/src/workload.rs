@@ -8,13 +8,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::{self, check_all};
+use crate::control::{Control, ControlGroup, Hotplug};
 use crate::cpuset::CpuSet;
+use crate::placement::Clamp;
 use crate::profile::Profile;
 use crate::textfile::{TextError, parse_toml, table_line};
 use crate::topology::Topology;
 
 /// Workload: programs that run at the same time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
     /// Short name of the workload; by default the file's name.
@@ -23,6 +25,12 @@ pub struct Workload {
     /// Description in one line, for lists.
     #[serde(default)]
     pub title: String,
+    /// Control groups of the programs, in the simulator.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cgroup: Vec<ControlGroup>,
+    /// CPUs that go offline and online during the run, in the simulator.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hotplug: Vec<Hotplug>,
     /// Programs of the workload.
     pub program: Vec<WorkloadProgram>,
 }
@@ -69,6 +77,15 @@ pub struct WorkloadProgram {
     /// thread has an equal share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk_mi: Option<f64>,
+    /// Name of the control group of the program's threads; by default the root group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    /// Lower utilisation clamp of each thread, 0 to 1024, as of `sched_setattr`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uclamp_min: Option<u32>,
+    /// Upper utilisation clamp of each thread, 0 to 1024.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uclamp_max: Option<u32>,
     /// CPUs or core group on which the program's threads start. Afterwards, scheduler and policy may move them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch_on: Option<String>,
@@ -100,6 +117,9 @@ impl Default for WorkloadProgram {
             sleep_ms: None,
             barriers: None,
             chunk_mi: None,
+            cgroup: None,
+            uclamp_min: None,
+            uclamp_max: None,
             launch_on: None,
             scale: whole(),
         }
@@ -133,10 +153,25 @@ impl Workload {
         if workload.program.is_empty() {
             return Err(TextError::value(path, "there is no `[[program]]`"));
         }
+        for (nth, group) in workload.cgroup.iter().enumerate() {
+            let twice = workload.cgroup[..nth].iter().any(|g| g.name == group.name);
+            let checked = if twice {
+                Err(format!("there are two groups `{}`", group.name))
+            } else {
+                group.check()
+            };
+            checked.map_err(|why| at_table(path, text, ("cgroup", nth), why))?;
+        }
+        for (nth, event) in workload.hotplug.iter().enumerate() {
+            event
+                .check()
+                .map_err(|why| at_table(path, text, ("hotplug", nth), why))?;
+        }
         let mut threads = 0.0;
         for (nth, program) in workload.program.iter().enumerate() {
             program
                 .check()
+                .and_then(|()| workload.control_of(program).map(drop))
                 .map_err(|why| at_program(path, text, nth, why))?;
             threads += f64::from(program.copies) * f64::from(program.threads.unwrap_or(1));
         }
@@ -145,12 +180,38 @@ impl Workload {
             .map_err(|why| TextError::value(path, why))?;
         Ok(workload)
     }
+
+    /// Returns the settings of the kernel for a program's threads.
+    ///
+    /// # Errors
+    /// Returns a sentence with the error if the workload has no control group of the program's name.
+    pub fn control_of(&self, program: &WorkloadProgram) -> Result<Control, String> {
+        let group = program.cgroup.as_ref().map(|name| {
+            let found = self.cgroup.iter().find(|g| g.name == *name);
+            found.ok_or_else(|| {
+                format!("there is no group `{name}`: add `[[cgroup]]` with `name = \"{name}\"`")
+            })
+        });
+        Ok(Control {
+            group: group.transpose()?.map(|group| Arc::new(group.clone())),
+            clamp: Clamp {
+                least: program.uclamp_min.unwrap_or(Clamp::FREE.least),
+                most: program.uclamp_max.unwrap_or(Clamp::FREE.most),
+            },
+        })
+    }
 }
 
 /// Creates an error about a `[[program]]` of a workload file, with the line of that table.
 #[must_use]
 pub fn at_program(path: &str, text: &str, row: usize, why: String) -> TextError {
-    match table_line(text, "program", row) {
+    at_table(path, text, ("program", row), why)
+}
+
+/// Creates an error about one of a workload file's tables of a name, with the line of that table.
+#[must_use]
+pub fn at_table(path: &str, text: &str, (table, row): (&str, usize), why: String) -> TextError {
+    match table_line(text, table, row) {
         Some(line) => TextError::at_line(path, text, line, why),
         None => TextError::value(path, why),
     }
@@ -161,18 +222,25 @@ pub fn at_program(path: &str, text: &str, row: usize, why: String) -> TextError 
 /// # Errors
 /// Returns a sentence with the error if the machine has no such group or CPUs.
 pub fn cpus_of(place: &str, topology: &Topology) -> Result<Arc<CpuSet>, String> {
+    cpus_named("launch_on", place, topology)
+}
+
+/// Returns the CPUs that `place`, a value of `key`, names.
+pub(crate) fn cpus_named(
+    key: &str,
+    place: &str,
+    topology: &Topology,
+) -> Result<Arc<CpuSet>, String> {
     if let Some(group) = topology.group_named(place) {
         return Ok(Arc::clone(&group.cpus));
     }
     let machine = &topology.name;
-    let cpus: CpuSet = place.parse().map_err(|e| {
-        format!("`launch_on = \"{place}\"` names no core group of {machine}, and {e}")
-    })?;
+    let cpus: CpuSet = place
+        .parse()
+        .map_err(|e| format!("`{key} = \"{place}\"` names no core group of {machine}, and {e}"))?;
     let all = &topology.groups[0].cpus;
     if cpus.is_empty() || !cpus.is_subset(all) {
-        return Err(format!(
-            "`launch_on = \"{place}\"`: {machine} has CPUs {all}"
-        ));
+        return Err(format!("`{key} = \"{place}\"`: {machine} has CPUs {all}"));
     }
     Ok(Arc::new(cpus))
 }
@@ -234,7 +302,16 @@ impl WorkloadProgram {
         if self.burst_mi.is_some() != self.sleep_ms.is_some() {
             return Err("`burst_mi` and `sleep_ms` come together".into());
         }
+        if let (Some(least), Some(most)) = (self.uclamp_min, self.uclamp_max)
+            && least > most
+        {
+            return Err(format!(
+                "`uclamp_min = {least}` is above `uclamp_max = {most}`"
+            ));
+        }
         let figures = [
+            ("uclamp_min", bounds::UCLAMP, self.uclamp_min.map(f64::from)),
+            ("uclamp_max", bounds::UCLAMP, self.uclamp_max.map(f64::from)),
             ("copies", bounds::THREADS, Some(f64::from(self.copies))),
             ("threads", bounds::THREADS, self.threads.map(f64::from)),
             ("serial_share", bounds::SHARE, self.serial_share),
@@ -289,6 +366,12 @@ mod tests {
         let error = Workload::parse("w.toml", text).unwrap_err();
         assert_eq!(
             (error.line, error.message.contains("copies")),
+            (Some(4), true)
+        );
+        let text = "[[cgroup]]\nname = \"g\"\n\n[[program]]\nprofile = \"a\"\ncgroup = \"h\"\n";
+        let error = Workload::parse("w.toml", text).unwrap_err();
+        assert_eq!(
+            (error.line, error.message.contains("no group `h`")),
             (Some(4), true)
         );
         let error = Workload::parse("w.toml", "[[program]]\nprofil = \"a\"\n").unwrap_err();

@@ -69,7 +69,8 @@ fn of_machines() {
 
 #[test]
 fn of_workloads() {
-    let text = "[[program]]\nprofile = \"a\"\ncopies = 2\nthreads = 3\nnice = 1\nstart_s = 1.5\n\
+    let text = "[[cgroup]]\nname = \"g\"\nweight = 50\n[[hotplug]]\nat_s = 1.5\ncpus = \"1\"\nonline = false\n\
+                [[program]]\nprofile = \"a\"\nuclamp_min = 10\nuclamp_max = 20\ncopies = 2\nthreads = 3\nnice = 1\nstart_s = 1.5\n\
                 burst_mi = 2.5\nsleep_ms = 3.5\nbarriers = 4\nchunk_mi = 1.5\nscale = 0.5\n";
     every_number_is_bounded(&toml_document(text), |d| {
         Workload::parse("w", &as_toml(d)).err()

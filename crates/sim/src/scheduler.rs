@@ -1,7 +1,10 @@
 //! The scheduler of a simulated machine as the engine drives it: the model of Linux's fair class, or another one in its place.
 
+use countersteer_model::control::Bandwidth;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::latency::Histogram;
+use countersteer_model::placement::Clamp;
+use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
 
 use crate::linux::{Linux, Switch};
@@ -35,6 +38,18 @@ pub trait Scheduler: Send {
     fn set_affinity(&mut self, thread: ThreadId, allowed: &CpuSet, now: Nanos);
     /// Changes a thread's load weight; 1,024 is the weight of nice 0.
     fn set_weight(&mut self, thread: ThreadId, weight: u32, now: Nanos);
+    /// Creates a control group, a child of the root group, and returns its index; `None` if the scheduler has no groups.
+    fn add_group(&mut self, _weight: u32, _limit: Option<Bandwidth>) -> Option<u32> {
+        None
+    }
+    /// Puts a process into a control group; the threads that it forks later belong to the group.
+    fn set_group(&mut self, _process: u32, _group: u32) {}
+    /// Sets a thread's utilisation clamp.
+    fn set_clamp(&mut self, _thread: ThreadId, _clamp: Clamp, _now: Nanos) {}
+    /// Takes a CPU of the machine offline or brings it online; false if the scheduler cannot.
+    fn set_online(&mut self, _: &Topology, _cpu: CpuId, _online: bool, _now: Nanos) -> bool {
+        false
+    }
     /// Sets a CPU's frequency, as a fraction of its core type's `freq_ghz`.
     fn set_clock(&mut self, cpu: CpuId, clock: f64, now: Nanos);
     /// Time of the next event that the scheduler produces by itself.
@@ -104,6 +119,23 @@ impl Scheduler for Linux {
 
     fn set_weight(&mut self, thread: ThreadId, weight: u32, now: Nanos) {
         Self::set_weight(self, thread, weight, now);
+    }
+
+    fn add_group(&mut self, weight: u32, limit: Option<Bandwidth>) -> Option<u32> {
+        Some(Self::add_group(self, weight, limit))
+    }
+
+    fn set_group(&mut self, process: u32, group: u32) {
+        Self::set_group(self, process, group);
+    }
+
+    fn set_clamp(&mut self, thread: ThreadId, clamp: Clamp, now: Nanos) {
+        Self::set_clamp(self, thread, clamp, now);
+    }
+
+    fn set_online(&mut self, topology: &Topology, cpu: CpuId, online: bool, now: Nanos) -> bool {
+        Self::set_online(self, topology, cpu, online, now);
+        true
     }
 
     fn set_clock(&mut self, cpu: CpuId, clock: f64, now: Nanos) {

@@ -144,6 +144,7 @@ fn every_policy_runs_on_every_machine_and_repeats_itself() {
             profile: Arc::clone(&profiles[i * 7 % profiles.len()]),
             threads: if i == 0 { 3 } else { 1 },
             serial_share: 0.0,
+            control: Default::default(),
             nice: if i == 1 { 5 } else { 0 },
             start: Nanos::from_millis(if i == 2 { 150 } else { 0 }),
             bursts: (i == 3).then_some((20e6, Nanos::from_millis(3))),
@@ -154,6 +155,7 @@ fn every_policy_runs_on_every_machine_and_repeats_itself() {
         });
         let plan = Plan {
             programs: programs.collect(),
+            ..Plan::default()
         };
         for def in POLICIES {
             let spec = match def.name {

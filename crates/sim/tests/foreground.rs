@@ -24,6 +24,7 @@ fn program(name: &str, instructions: u64, bursts: Option<(f64, Nanos)>) -> Plann
         profile: Arc::new(profile(name, &[(synthetic::compute(), instructions)])),
         threads: 1,
         serial_share: 0.0,
+        control: Default::default(),
         nice: 0,
         start: Nanos::ZERO,
         bursts,
@@ -53,8 +54,15 @@ fn run(spec: &str, seed: u64) -> Outcome {
         trace: false,
         governor: None,
     };
-    let mut simulation =
-        Simulation::new(Arc::clone(&topology), &Plan { programs }, config).unwrap();
+    let mut simulation = Simulation::new(
+        Arc::clone(&topology),
+        &Plan {
+            programs,
+            ..Plan::default()
+        },
+        config,
+    )
+    .unwrap();
     let mut policy = countersteer_policies::parse(spec, &topology).unwrap();
     let driver = DriverConfig {
         period: Nanos::from_millis(100),

@@ -50,6 +50,7 @@ fn program(name: &str, kind: Kind) -> PlannedProgram {
         profile: Arc::new(profile(name, &[(kind, INSTRUCTIONS)])),
         threads: 1,
         serial_share: 0.0,
+        control: Default::default(),
         nice: 0,
         start: Nanos::ZERO,
         bursts: None,
@@ -88,7 +89,10 @@ fn run(
     programs: Vec<PlannedProgram>,
     governor: Option<Governor>,
 ) -> Outcome {
-    let plan = Plan { programs };
+    let plan = Plan {
+        programs,
+        ..Plan::default()
+    };
     let mut simulation = Simulation::new(Arc::clone(topology), &plan, config(governor)).unwrap();
     let mut policy = countersteer_policies::parse("linux", topology).unwrap();
     let driver = DriverConfig {
@@ -209,6 +213,7 @@ fn under(placement: &Placement, governor: Option<Governor>) -> (f64, f64, u32) {
     let topology = machine("", "", "3.0");
     let plan = Plan {
         programs: vec![computing(0)],
+        ..Plan::default()
     };
     let mut simulation = Simulation::new(topology, &plan, config(governor)).unwrap();
     let watch = Watch::default();
@@ -267,6 +272,7 @@ fn a_machine_without_operating_points_says_that_it_has_no_limits() {
     let topology = Arc::new(Topology::new(&Machine::parse("m", text).unwrap()));
     let plan = Plan {
         programs: vec![computing(0)],
+        ..Plan::default()
     };
     let mut simulation = Simulation::new(topology, &plan, config(None)).unwrap();
     for (limits, expected) in [(vec![limit(0, 1000)], 1), (Vec::new(), 0)] {
@@ -304,6 +310,7 @@ fn beside_streams(classes: Option<Vec<CacheClass>>) -> (f64, u32) {
     let fragile = program("fragile", synthetic::vulnerable(50_000));
     let plan = Plan {
         programs: [fragile].into_iter().chain(streams).collect(),
+        ..Plan::default()
     };
     let mut simulation = Simulation::new(topology, &plan, config(None)).unwrap();
     let watch = Watch::default();

@@ -35,6 +35,7 @@ fn machines_that_are_taken_can_be_simulated() {
         profile: Arc::new(synthetic::profile("p", &[(kind, 1_000_000)])),
         threads: 2,
         serial_share: 0.0,
+        control: Default::default(),
         nice: 0,
         start: Nanos::ZERO,
         bursts: None,
@@ -45,6 +46,7 @@ fn machines_that_are_taken_can_be_simulated() {
     };
     let plan = Plan {
         programs: kinds.into_iter().map(program).collect(),
+        ..Plan::default()
     };
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/");
     let names = ["core2-quad", "i9-12900k-8p8e", "juno-2-4"];

@@ -51,6 +51,7 @@ fn plan(programs: &[(&str, Option<u32>)]) -> Plan {
             profile,
             threads: 1,
             serial_share: 0.0,
+            control: Default::default(),
             nice: 0,
             start: Nanos::ZERO,
             bursts: None,
@@ -61,6 +62,7 @@ fn plan(programs: &[(&str, Option<u32>)]) -> Plan {
     };
     Plan {
         programs: programs.iter().enumerate().map(made).collect(),
+        ..Plan::default()
     }
 }
 

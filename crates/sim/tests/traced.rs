@@ -142,6 +142,7 @@ fn plan(programs: &[(Arc<Profile>, u32, &str)]) -> Plan {
             profile: Arc::clone(profile),
             threads: *threads,
             serial_share: 0.0,
+            control: Default::default(),
             nice: 0,
             start: Nanos::ZERO,
             bursts: None,
@@ -152,6 +153,7 @@ fn plan(programs: &[(Arc<Profile>, u32, &str)]) -> Plan {
         });
     Plan {
         programs: planned.collect(),
+        ..Plan::default()
     }
 }
 

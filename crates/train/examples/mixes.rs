@@ -191,6 +191,7 @@ fn yield_of(
             profile: Arc::clone(profile),
             threads: 1,
             serial_share: 0.0,
+            control: Default::default(),
             nice: 0,
             start: Nanos::ZERO,
             bursts: None,

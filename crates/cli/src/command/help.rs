@@ -46,6 +46,7 @@ pages![
     "counters",
     "scores",
     "machines",
+    "simulated-linux",
     "records",
     "policies",
     "writing-policies",

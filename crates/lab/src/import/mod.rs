@@ -161,6 +161,8 @@ pub fn import(path: &str, mut stream: impl Read, options: &Options) -> anyhow::R
     let workload = Workload {
         name: String::new(),
         title: format!("Threads that run and sleep as in {}", printable(path)),
+        cgroup: Vec::new(),
+        hotplug: Vec::new(),
         program,
     };
     let text = as_file(&workload, options)?;

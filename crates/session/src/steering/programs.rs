@@ -11,7 +11,7 @@ use countersteer_live::placer::Root;
 use countersteer_live::{LiveWorkload, Start};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ProgramId};
-use countersteer_model::workload::{Workload, WorkloadProgram, at_program, cpus_of};
+use countersteer_model::workload::{Workload, WorkloadProgram, at_program, at_table, cpus_of};
 use countersteer_sysfs::cgroup;
 use countersteer_sysfs::procfs::{PROC, Status};
 
@@ -37,6 +37,8 @@ pub fn of_command(command: &[String]) -> anyhow::Result<Programs> {
         .map_or_else(|| command[0].clone(), |n| n.to_string_lossy().into());
     let program = WorkloadProgram::of_command(command.to_vec());
     let workload = Workload {
+        cgroup: Vec::new(),
+        hotplug: Vec::new(),
         name: name.clone(),
         title: String::new(),
         program: vec![program],
@@ -67,6 +69,10 @@ pub fn of_workload(
     (path, text): (&str, String),
     topology: &Topology,
 ) -> anyhow::Result<Programs> {
+    if !workload.hotplug.is_empty() {
+        let why = "only the simulator supports `hotplug`; omit it here".into();
+        return Err(at_table(path, &text, ("hotplug", 0), why).into());
+    }
     let mut starts: Vec<Start> = Vec::new();
     let mut names = Names::of(&workload.program);
     for (row, program) in workload.program.iter().enumerate() {
@@ -112,6 +118,9 @@ fn command_of(program: &WorkloadProgram) -> Result<&[String], String> {
         ("barriers", program.barriers.is_some()),
         ("chunk_mi", program.chunk_mi.is_some()),
         ("burst_mi", program.burst_mi.is_some()),
+        ("cgroup", program.cgroup.is_some()),
+        ("uclamp_min", program.uclamp_min.is_some()),
+        ("uclamp_max", program.uclamp_max.is_some()),
         ("scale", (program.scale - 1.0).abs() > f64::EPSILON),
     ];
     match simulated.iter().find(|(_, given)| *given) {

@@ -216,6 +216,8 @@ fn one_run(
     let workload = Workload {
         name: String::new(),
         title: String::new(),
+        cgroup: Vec::new(),
+        hotplug: Vec::new(),
         program: plan.commands.iter().map(|c| program(c, prefix)).collect(),
     };
     let file = scratch.join("programs.toml");

@@ -19,6 +19,7 @@ fn compare(name: &str, count: usize, set: &[Arc<Profile>]) -> Result<(), Box<dyn
             .enumerate()
             .map(|(i, p)| program(&format!("p{i}"), p))
             .collect(),
+        ..Plan::default()
     };
     let setup = Setup {
         ideal: true,

@@ -65,6 +65,7 @@ pub fn program(name: &str, profile: &Arc<Profile>) -> PlannedProgram {
         profile: Arc::clone(profile),
         threads: 1,
         serial_share: 0.0,
+        control: Default::default(),
         nice: 0,
         start: Nanos::ZERO,
         bursts: None,

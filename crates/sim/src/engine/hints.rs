@@ -65,6 +65,7 @@ impl Simulation {
     /// Sets the utilisation clamp of a thread. Returns false if the governor does not support clamps and the clamp is not the
     /// default.
     pub(super) fn clamp(&mut self, id: ThreadId, clamp: Clamp) -> bool {
+        self.linux.set_clamp(id, clamp, self.now);
         if !self.clocks.as_ref().is_some_and(Clocks::applies_clamps) {
             return clamp == Clamp::FREE;
         }

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use countersteer_model::engine::{ThreadEvent, ThreadEventKind};
+use countersteer_model::placement::Clamp;
 use countersteer_model::units::{CpuId, ThreadId};
 
 use super::program::Step;
@@ -59,6 +60,7 @@ impl Simulation {
         {
             self.timers.pop();
             match timer {
+                Timer::Hotplug { event } => self.plug(event),
                 Timer::Start { program } => self.start(program),
                 Timer::Wake { thread } => {
                     self.give_work(self.threads[thread.index()].program, thread);
@@ -70,6 +72,7 @@ impl Simulation {
 
     /// Launches a program: forks those of its threads that have work.
     fn start(&mut self, row: usize) {
+        self.join_group(row);
         self.programs[row].begin_run(self.now);
         let mut parent = None;
         for id in self.programs[row].threads() {
@@ -101,6 +104,10 @@ impl Simulation {
         }
         thread.alive = true;
         thread.runnable = true;
+        let clamp = self.programs[row].control.clamp;
+        if clamp != Clamp::FREE {
+            self.clamp(id, clamp);
+        }
         self.event(id, ThreadEventKind::New);
     }
 

@@ -6,6 +6,7 @@
 
 mod alone;
 mod ceiling;
+mod control;
 mod forecast;
 mod frequency;
 mod hints;
@@ -38,7 +39,7 @@ pub use self::outcome::ProgramUsage;
 use self::pmu::Pmu;
 pub use self::pmu::not_offered;
 use self::program::Program;
-pub use self::program::{Plan, PlannedProgram};
+pub use self::program::{Plan, PlannedHotplug, PlannedProgram};
 use crate::linux::{Linux, LinuxConfig, Switch};
 use crate::progress::{
     Analytic, ModelError, ModelId, ProgressConfig, ProgressModel, Traced, Traces,
@@ -141,6 +142,7 @@ pub struct Simulation {
     clocks: Option<Clocks>,
     /// Utilisation clamps, indexed by thread; empty until a policy clamps a thread.
     clamps: Vec<Clamp>,
+    control: control::State,
     /// Caches that are currently partitioned among classes of threads.
     divided: Vec<CacheId>,
 }
@@ -148,6 +150,7 @@ pub struct Simulation {
 /// Kinds of the engine's timers; at equal times, the order of the variants decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
+    Hotplug { event: usize },
     Start { program: usize },
     Wake { thread: ThreadId },
 }
@@ -269,6 +272,7 @@ impl Simulation {
             budget: None,
             clocks: Clocks::new(&topology, config.governor.unwrap_or(topology.governor)),
             clamps: Vec::new(),
+            control: control::State::new(&topology, &plan.hotplug),
             divided: Vec::new(),
             now: Nanos::ZERO,
             topology,
@@ -281,6 +285,10 @@ impl Simulation {
         };
         for planned in &plan.programs {
             sim.add_program(planned)?;
+        }
+        for (event, planned) in plan.hotplug.iter().enumerate() {
+            sim.timers
+                .push(Reverse((planned.at, Timer::Hotplug { event })));
         }
         Ok(sim)
     }
@@ -379,7 +387,7 @@ impl Simulation {
             self.finish_work();
             self.fire_timers();
             self.linux.advance(self.now);
-            if let Some(why) = self.linux.failure() {
+            if let Some(why) = self.control.refused.take().or_else(|| self.linux.failure()) {
                 return Err(SimError::Scheduler { at: self.now, why });
             }
             let switched = self.forward_switches();

@@ -149,7 +149,7 @@ impl Simulation {
             Target::Anywhere => Arc::clone(&thread.allowed),
             other => other.cpus(&self.topology),
         };
-        if !wanted.intersects(&thread.allowed) {
+        if !wanted.intersects(&thread.allowed) || !wanted.intersects(&self.control.online) {
             applied.refused += 1;
         } else if self.confine(id, &wanted) {
             applied.changed += 1;

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use countersteer_model::control::Control;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::profile::Profile;
 use countersteer_model::units::{Nanos, ThreadId};
@@ -16,6 +17,16 @@ use crate::progress::ModelId;
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     pub programs: Vec<PlannedProgram>,
+    /// CPUs that go offline and online.
+    pub hotplug: Vec<PlannedHotplug>,
+}
+
+/// CPUs that go offline or online at a time.
+#[derive(Clone, Debug)]
+pub struct PlannedHotplug {
+    pub at: Nanos,
+    pub cpus: Arc<CpuSet>,
+    pub online: bool,
 }
 
 /// One copy of a program in a simulation.
@@ -27,6 +38,8 @@ pub struct PlannedProgram {
     /// Fraction of the instructions that one thread executes before the others begin; ignored for a program with one thread.
     pub serial_share: f64,
     pub nice: i8,
+    /// Control group and utilisation clamp.
+    pub control: Control,
     pub start: Nanos,
     /// Number of instructions between two sleeps, and length of a sleep; `None` if threads do not sleep.
     pub bursts: Option<(f64, Nanos)>,
@@ -44,6 +57,7 @@ pub(super) struct Program {
     pub name: Arc<str>,
     pub model: ModelId,
     pub nice: i8,
+    pub control: Control,
     pub launch_on: Option<Arc<CpuSet>>,
     pub completions_s: Vec<f64>,
     first: ThreadId,
@@ -99,6 +113,7 @@ impl Program {
             name: Arc::clone(&planned.name),
             model,
             nice: planned.nice,
+            control: planned.control.clone(),
             launch_on: planned.launch_on.clone(),
             completions_s: Vec::new(),
             first,

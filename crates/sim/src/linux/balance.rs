@@ -89,8 +89,9 @@ impl Linux {
         let largest = self
             .rqs
             .iter()
-            .filter(|rq| rq.curr == NONE)
-            .map(|rq| rq.capacity)
+            .enumerate()
+            .filter(|(cpu, rq)| rq.curr == NONE && !self.offline.has(*cpu))
+            .map(|(_, rq)| rq.capacity)
             .max();
         matches!((smallest, largest), (Some(s), Some(l)) if capacity_greater(l, s))
     }
@@ -358,7 +359,11 @@ impl Linux {
         if matches!(env.migration, Migration::Misfit | Migration::Llc) {
             return true;
         }
-        if env.kind != Idleness::Busy && self.prefers(node, env.cpu, env.source) {
+        // `asym_active_balance`: an idle core helps one with several busy siblings, whatever their priorities.
+        if env.kind != Idleness::Busy
+            && self.counts_priority(node, env.cpu)
+            && (self.prefers(node, env.cpu, env.source) || !self.counts_priority(node, env.source))
+        {
             return true;
         }
         env.migration == Migration::Threads && failed > node.cache_nice_tries + 2

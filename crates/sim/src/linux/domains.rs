@@ -125,6 +125,11 @@ pub(super) fn capacity(topology: &Topology, cpu: usize) -> u32 {
 
 impl Domains {
     pub(super) fn new(topology: &Topology) -> Self {
+        Self::of(topology, &Mask::none(topology.cpus.len()))
+    }
+
+    /// Builds the domains of all CPUs but those that are offline, which are in no domain.
+    pub(super) fn of(topology: &Topology, offline: &Mask) -> Self {
         let n = topology.cpus.len();
         let mut domains = Self {
             nodes: (0..n).map(|cpu| leaf(topology, cpu)).collect(),
@@ -145,7 +150,8 @@ impl Domains {
             (Level::Package, |t, c| t.cpus[c].memory),
             (Level::Numa, |_, _| 0),
         ];
-        let mut tops: Vec<u32> = (0..n as u32).collect();
+        let online = |cpu: &u32| !offline.has(*cpu as usize);
+        let mut tops: Vec<u32> = (0..n as u32).filter(online).collect();
         for (level, key) in levels {
             tops = domains.add_level(topology, level, key, &tops);
             let index = match level {

@@ -8,10 +8,11 @@
 //! at most once per tick.
 
 use countersteer_model::machine::{CoreType, LinuxKind};
+use countersteer_model::placement::Clamp;
 use countersteer_model::topology::Topology;
 
 use super::Linux;
-use super::schedule::fits;
+use super::clamps::{Fit, fit};
 
 /// Operating points as fractions of the sustained frequency.
 const POINTS: [f64; 5] = [0.4, 0.55, 0.7, 0.85, 1.0];
@@ -33,9 +34,12 @@ pub(super) struct EnergyModel {
 }
 
 /// CPU of a performance domain on which the woken thread may be placed.
+#[derive(Clone, Copy)]
 struct Candidate {
     cpu: usize,
     spare: f64,
+    fit: Fit,
+    capacity: u32,
 }
 
 impl EnergyModel {
@@ -94,7 +98,14 @@ impl Linux {
             Some(_) => self
                 .rqs
                 .iter()
-                .any(|rq| !rq.idle && !fits(rq.util(now), f64::from(rq.capacity))),
+                .enumerate()
+                .filter(|(_, rq)| !rq.idle)
+                .any(|(cpu, rq)| {
+                    // `cpu_overutilized` ignores the lower clamp.
+                    let most = self.clamp_of_queue(cpu, None).most;
+                    let clamp = Clamp { least: 0, most };
+                    fit(rq.util(now), clamp, rq.capacity) == Fit::No
+                }),
             None => true,
         }
     }
@@ -125,33 +136,49 @@ impl Linux {
         }
         let thread = &self.threads[t as usize];
         // `find_energy_efficient_cpu` (kernel/sched/fair.c): a thread without utilisation stays on its previous CPU.
-        if thread.planned_util() <= 0.0 {
+        if thread.planned_util() <= 0.0 && thread.clamp.least == 0 {
             return Some(prev);
         }
         let model = self.energy.as_ref()?;
-        let mut cost_of_prev = f64::INFINITY;
-        let mut best: Option<(usize, f64)> = None;
+        let mut at_prev_cpu: Option<(Candidate, f64)> = None;
+        let mut best: Option<(Candidate, f64)> = None;
         for domain in &model.domains {
             let (at_prev, widest) = self.candidates(domain, t, prev, now);
             if at_prev.is_none() && widest.is_none() {
                 continue;
             }
             let base = self.energy_with(domain, t, None, prev, now);
-            if let Some(c) = &at_prev {
-                cost_of_prev = self.energy_with(domain, t, Some(c.cpu), prev, now) - base;
-                best = best
-                    .filter(|b| b.1 < cost_of_prev)
-                    .or(Some((prev, cost_of_prev)));
+            let cost_of =
+                |c: &Candidate| self.energy_with(domain, t, Some(c.cpu), prev, now) - base;
+            if let Some(c) = at_prev {
+                at_prev_cpu = Some((c, cost_of(&c)));
             }
-            if let Some(c) = widest.filter(|w| at_prev.as_ref().is_none_or(|p| w.spare > p.spare)) {
-                let cost = self.energy_with(domain, t, Some(c.cpu), prev, now) - base;
-                if best.is_none_or(|b| cost < b.1) {
-                    best = Some((c.cpu, cost));
-                }
+            let Some(c) = widest.filter(|w| at_prev.is_none_or(|p| w.spare > p.spare)) else {
+                continue;
+            };
+            let cost = cost_of(&c);
+            let beats = |(than, its): &(Candidate, f64)| match (c.fit, than.fit) {
+                (Fit::TooSlow, Fit::TooSlow) => c.capacity > than.capacity,
+                (here, there) if here == there => cost < *its,
+                (here, there) => here > there,
+            };
+            // `best_delta` is at most the cost of the previous CPU, once that is known.
+            let dearer = at_prev_cpu
+                .is_some_and(|(p, its)| p.fit == Fit::Yes && c.fit == Fit::Yes && cost >= its);
+            if best.as_ref().is_none_or(beats) && !dearer {
+                best = Some((c, cost));
             }
         }
-        // A thread that fits no CPU stays on its previous CPU.
-        Some(best.filter(|b| b.1 < cost_of_prev).map_or(prev, |b| b.0))
+        let (Some((best, cost)), prev_cpu) = (best, at_prev_cpu) else {
+            // A thread that fits no CPU stays on its previous CPU.
+            return Some(prev);
+        };
+        let leaves = prev_cpu.is_none_or(|(p, its)| match (best.fit, p.fit) {
+            (Fit::TooSlow, Fit::TooSlow) => best.capacity > p.capacity,
+            (here, there) if here == there => cost < its,
+            (here, there) => here > there,
+        });
+        Some(if leaves { best.cpu } else { prev })
     }
 
     /// Returns the candidates of a domain that the thread fits: the previous CPU, and the other CPU with most spare capacity.
@@ -169,16 +196,23 @@ impl Linux {
         for cpu in cpus.filter(|c| thread.allowed.has(*c)) {
             let util = self.util_with(cpu, t, Some(cpu), prev, now);
             let capacity = f64::from(self.rqs[cpu].capacity);
-            if !fits(util, capacity) {
+            let clamp = self.clamp_of_queue(cpu, Some(thread.clamp));
+            let fit = fit(util, clamp, self.rqs[cpu].capacity);
+            if fit == Fit::No {
                 continue;
             }
             let candidate = Candidate {
                 cpu,
                 spare: (capacity - util).max(0.0),
+                fit,
+                capacity: self.rqs[cpu].capacity,
             };
             if cpu == prev {
                 at_prev = Some(candidate);
-            } else if widest.as_ref().is_none_or(|w| candidate.spare > w.spare) {
+            } else if widest
+                .as_ref()
+                .is_none_or(|w| (candidate.fit, candidate.spare) > (w.fit, w.spare))
+            {
                 widest = Some(candidate);
             }
         }
@@ -211,11 +245,16 @@ impl Linux {
         prev: usize,
         now: u64,
     ) -> f64 {
-        let utils = domain
-            .cpus
-            .iter()
-            .map(|c| self.util_with(*c as usize, t, to, prev, now));
-        let (largest, total) = utils.fold((0.0_f64, 0.0), |(m, s), u| (m.max(u), s + u));
+        let utils = domain.cpus.iter().map(|c| {
+            let cpu = *c as usize;
+            let util = self.util_with(cpu, t, to, prev, now);
+            // `eenv_pd_max_util`: clamps limit the frequency that a CPU asks for, not the time that it is busy.
+            let woken = (to == Some(cpu)).then_some(self.threads[t as usize].clamp);
+            let clamp = self.clamp_of_queue(cpu, woken);
+            let asked = util.max(f64::from(clamp.least)).min(f64::from(clamp.most));
+            (asked, util)
+        });
+        let (largest, total) = utils.fold((0.0_f64, 0.0), |(m, s), u| (m.max(u.0), s + u.1));
         domain.power(largest, total)
     }
 }

@@ -3,6 +3,8 @@
 //! Input: the thread's events. Output: the values that decide when and where it runs. Models `struct sched_entity` and the
 //! placement history in `struct task_struct`.
 
+use countersteer_model::placement::Clamp;
+
 use super::mask::Mask;
 use super::pelt::{Avg, FULL, Rate};
 use super::weights::{NICE_0_WEIGHT, virtual_time};
@@ -15,6 +17,8 @@ pub(super) enum State {
     Dead,
     /// Blocked and not queued.
     Sleeping,
+    /// Runnable, but not queued until its control group's next period.
+    Throttled,
     /// Blocked, but still queued until its excess running time is paid back (delayed dequeue).
     Delayed,
     Queued,
@@ -26,7 +30,13 @@ pub(super) struct Thread {
     pub state: State,
     /// CPU on which the thread runs, waits, or last ran.
     pub cpu: u32,
+    /// Weight in the queue: the thread's own, or its part of its control group's.
     pub weight: u32,
+    /// Weight of the thread's nice level.
+    pub own_weight: u32,
+    /// Index of the control group; `NONE` for the root group.
+    pub group: u32,
+    pub clamp: Clamp,
     /// Virtual running time of the thread, comparable only within its run queue.
     pub vruntime: i64,
     /// Virtual deadline; relative to `vruntime` while `rel_deadline` is true.
@@ -56,6 +66,8 @@ pub(super) struct Thread {
     /// Estimate of the thread's utilisation during an activation (`util_est`).
     pub util_est: f64,
     pub allowed: Mask,
+    /// CPUs that the thread asked for; `None` while no CPU has gone offline.
+    pub wanted: Option<Mask>,
     pub allowed_count: u32,
     /// Largest capacity of an allowed CPU.
     pub best_capacity: u32,
@@ -80,6 +92,9 @@ impl Default for Thread {
             state: State::Dead,
             cpu: 0,
             weight: NICE_0_WEIGHT,
+            own_weight: NICE_0_WEIGHT,
+            group: NONE,
+            clamp: Clamp::FREE,
             vruntime: 0,
             deadline: 0,
             protected_until: 0,
@@ -97,6 +112,7 @@ impl Default for Thread {
             avg: Avg::default(),
             util_est: 0.0,
             allowed: Mask::default(),
+            wanted: None,
             allowed_count: 0,
             best_capacity: 0,
             recent_cpu: 0,
@@ -125,7 +141,7 @@ impl Thread {
     pub(super) fn rate(&self) -> Rate {
         let weight = f64::from(self.weight);
         match self.state {
-            State::Dead | State::Sleeping => Rate::default(),
+            State::Dead | State::Sleeping | State::Throttled => Rate::default(),
             State::Delayed => Rate {
                 load: weight,
                 runnable: 0.0,

@@ -125,6 +125,17 @@ impl Gather {
             .sum()
     }
 
+    /// Adapts to new domains; processes and running times stay.
+    fn rebuild(&mut self, domains: &Domains, wanted: bool, tick_ns: u64) {
+        let new = Self::new(domains, wanted, tick_ns);
+        self.active = new.active;
+        (self.llc_of, self.llcs, self.counts) = (new.llc_of, new.llcs, new.counts);
+        self.misplaced = 0;
+        self.processes
+            .iter_mut()
+            .for_each(|process| process.preferred = NONE);
+    }
+
     /// Updates the counts after a thread joins or leaves a queue of `cpu`; `preferred` is the thread's preferred cache or `NONE`.
     fn count(&mut self, cpu: usize, preferred: u32, joins: bool) {
         if preferred == NONE {
@@ -191,6 +202,15 @@ impl Linux {
             process.time.clear();
         }
         self.end(now);
+    }
+
+    /// Forgets preferred caches after a change of the domains, whose caches have new indices.
+    pub(super) fn regather(&mut self) {
+        self.gather
+            .rebuild(&self.domains, self.config.llc_balancing, self.tick_ns);
+        for thread in &mut self.threads {
+            thread.preferred_llc = NONE;
+        }
     }
 
     pub(super) fn count_preference(&mut self, t: u32, joins: bool) {

@@ -116,9 +116,13 @@ pub(super) fn capacity_greater(a: u32, b: u32) -> bool {
 impl Linux {
     /// True if this domain balances by CPU priority, and CPU `a` has a higher priority than CPU `b` (`sched_asym`).
     pub(super) fn prefers(&self, node: &Node, a: usize, b: usize) -> bool {
-        node.asym_packing
-            && (!self.domains.smt || self.domains.others_of_core_idle(a, self.rqs[a].idle))
-            && self.domains.priority[a] > self.domains.priority[b]
+        self.counts_priority(node, a) && self.domains.priority[a] > self.domains.priority[b]
+    }
+
+    /// True if the priority of a CPU counts in this domain: the other CPUs of its core are idle (`sched_use_asym_prio`).
+    pub(super) fn counts_priority(&self, node: &Node, cpu: usize) -> bool {
+        let alone = || self.domains.others_of_core_idle(cpu, self.rqs[cpu].idle);
+        node.asym_packing && (!self.domains.smt || alone())
     }
 
     /// Returns the statistics of a group. Load averages are included only if the group has at least one thread per CPU.

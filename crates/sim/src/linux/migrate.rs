@@ -6,12 +6,13 @@
 //! are.
 
 use super::Linux;
+use super::clamps::{Fit, fit};
 use super::config::FairClass;
 use super::domains::Level;
 use super::eevdf::current;
 use super::entity::{NONE, State};
 use super::imbalance::{Env, Idleness, Migration};
-use super::schedule::{Join, fits};
+use super::schedule::Join;
 
 impl Linux {
     /// Moves threads from the source to the target until the imbalance is removed, and returns the number of moved threads.
@@ -74,7 +75,11 @@ impl Linux {
 
     fn may_migrate(&self, env: &mut Env, t: u32, now: u64) -> bool {
         let thread = &self.threads[t as usize];
-        if thread.state == State::Delayed || self.waits_its_turn(env, t) {
+        // `can_migrate_task`: a throttled control group takes no threads on the target.
+        if thread.state == State::Delayed
+            || self.is_throttled(thread.group, env.target)
+            || self.waits_its_turn(env, t)
+        {
             return false;
         }
         if !thread.allowed.has(env.target) {
@@ -144,10 +149,8 @@ impl Linux {
             }
             Migration::Threads | Migration::Llc => env.imbalance -= 1.0,
             Migration::Misfit => {
-                if fits(
-                    avg.util.max(thread.util_est),
-                    f64::from(self.rqs[env.source].capacity),
-                ) {
+                let util = avg.util.max(thread.util_est);
+                if fit(util, thread.clamp, self.rqs[env.source].capacity) == Fit::Yes {
                     return false;
                 }
                 env.imbalance = 0.0;
@@ -157,17 +160,26 @@ impl Linux {
     }
 
     /// Moves a queued or running thread to another CPU's run queue.
-    fn transfer(&mut self, t: u32, to: usize, now: u64) {
+    pub(super) fn transfer(&mut self, t: u32, to: usize, now: u64) {
         let from = self.threads[t as usize].cpu as usize;
         let was_running = self.threads[t as usize].state == State::Running;
         self.update_curr(from, now);
         self.deactivate(t, true, now);
         self.move_entity(t, to, now);
-        self.activate(t, Join::Move, now);
+        let group = self.threads[t as usize].group;
+        if self.is_throttled(group, to) {
+            // A thread that is forced to a CPU where its control group is throttled waits there.
+            self.count_in_group(t, false, now);
+            self.activate_or_park(t, Join::Wake, now);
+        } else {
+            self.activate(t, Join::Move, now);
+        }
         if was_running {
             self.resched(from);
         }
-        self.wakeup_preempt(to, t, true);
+        if self.threads[t as usize].state == State::Queued {
+            self.wakeup_preempt(to, t, true);
+        }
     }
 
     /// Pushes the first thread of the source that may run on the balancing CPU to this CPU. Returns false if there is no such
@@ -175,7 +187,10 @@ impl Linux {
     pub(super) fn active_balance(&mut self, env: &Env, now: u64) -> bool {
         let movable = |t: &u32| {
             let thread = &self.threads[*t as usize];
-            thread.runnable() && thread.allowed.has(env.cpu) && !self.prefers_elsewhere(env, *t)
+            thread.runnable()
+                && thread.allowed.has(env.cpu)
+                && !self.is_throttled(thread.group, env.cpu)
+                && !self.prefers_elsewhere(env, *t)
         };
         let Some(t) = self.queue_of(env.source).find(movable) else {
             return false;
@@ -215,8 +230,15 @@ impl Linux {
         if thread.rel_deadline {
             thread.deadline = scaled(thread.deadline);
         }
+        let load = thread.avg.load;
         thread.avg.load *= f64::from(weight) / f64::from(old);
         thread.weight = weight;
+        if state == State::Sleeping {
+            // The load of a sleeping thread is still a part of its queue's.
+            let change = self.threads[t as usize].avg.load - load;
+            let avg = &mut self.rqs[cpu].avg;
+            avg.load = (avg.load + change).max(0.0);
+        }
         if queued {
             self.rqs[cpu].total_weight += f64::from(weight);
             let load = self.threads[t as usize].avg.load;

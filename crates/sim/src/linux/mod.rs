@@ -13,13 +13,14 @@
 //! thread count changes. A time slice that ends between two ticks costs one event, not two.
 //!
 //! Kernel threads and daemons exist only as times at which a CPU picks its next thread again ([`DISTURBED_EVERY_NS`]). The
-//! following are not modelled: interrupts, other scheduling classes, group scheduling, bandwidth control, core scheduling,
-//! autogroups, hotplug and NUMA balancing. A wake-up, a context switch and a migration take no time here; the engine charges for
+//! following are not modelled: interrupts, other scheduling classes, core scheduling, autogroups and NUMA balancing. Control groups
+//! (`groups`), utilisation clamps (`clamps`) and hotplug (`hotplug`) act only where a caller asks for them. A wake-up, a context switch and a migration take no time here; the engine charges for
 //! them. CPUs run at their sustained frequency, so that capacity alone scales utilisation. Each module lists its further
 //! omissions.
 
 mod balance;
 mod cfs;
+mod clamps;
 mod config;
 mod crossing;
 mod domains;
@@ -28,6 +29,8 @@ mod energy;
 mod entity;
 mod fork;
 mod gather;
+mod groups;
+mod hotplug;
 mod imbalance;
 mod mask;
 mod migrate;
@@ -59,6 +62,7 @@ use domains::{Domains, Level};
 use energy::EnergyModel;
 use entity::{NONE, State, Thread};
 use gather::Gather;
+use groups::Groups;
 use mask::Mask;
 use nohz::Nohz;
 use runqueue::{DomainState, NewIdle, RunQueue};
@@ -76,11 +80,19 @@ pub struct Linux {
     domains: Domains,
     threads: Vec<Thread>,
     rqs: Vec<RunQueue>,
-    /// Timers: one slot per CPU, and a last slot for idle balancing and other events of the whole machine.
+    /// Timers: one slot per CPU, one for idle balancing and other events of the whole machine, and one for limits of control groups.
     timers: Timers,
     nohz: Nohz,
     energy: Option<EnergyModel>,
     gather: Gather,
+    groups: Groups,
+    /// True if a thread has had a utilisation clamp.
+    clamped: bool,
+    offline: Mask,
+    /// True if a CPU has gone offline; threads then remember the masks that they asked for.
+    hotplugged: bool,
+    /// For each CPU: its memory node in the topology.
+    memory_of: Vec<u32>,
     tick_ns: u64,
     /// Time of the machine's first scheduler tick, in nanoseconds.
     phase: u64,
@@ -128,7 +140,7 @@ impl Linux {
         let n = topology.cpus.len();
         let mut rng = Pcg64::seed_from_u64(config.seed);
         let tick_ns = 1_000_000_000 / u64::from(topology.hz.max(1));
-        let cpu_scale = 1 + i64::from((n.clamp(1, 8) as u32).ilog2());
+        let cpu_scale = cpu_scale(n);
         let base_slice = config
             .base_slice_ns
             .map_or(700_000 * cpu_scale, |ns| ns.max(1) as i64);
@@ -145,10 +157,15 @@ impl Linux {
         Self {
             energy: EnergyModel::new(topology),
             gather: Gather::new(&domains, config.llc_balancing, tick_ns),
+            groups: Groups::default(),
+            clamped: false,
+            offline: Mask::none(n),
+            hotplugged: false,
+            memory_of: topology.cpus.iter().map(|c| c.memory).collect(),
             nohz: Nohz::default(),
             threads: Vec::new(),
             rqs,
-            timers: Timers::new(n + 1),
+            timers: Timers::new(n + 2),
             tick_ns,
             phase,
             base_slice,
@@ -217,6 +234,8 @@ impl Linux {
         self.threads[thread.index()] = Thread {
             state: State::Sleeping,
             weight: weights::of_nice(nice),
+            own_weight: weights::of_nice(nice),
+            group: self.groups.of(process),
             slice: self.base_slice,
             allowed: mask,
             flips_decayed_at: now,
@@ -241,8 +260,8 @@ impl Linux {
         if scheduler == FairClass::Cfs {
             new.vruntime = zero;
         }
-        self.activate(t, Join::New, now);
-        if self.config.fork_preempts || self.rqs[cpu].curr == NONE {
+        let queued = self.activate_or_park(t, Join::New, now);
+        if queued && (self.config.fork_preempts || self.rqs[cpu].curr == NONE) {
             self.wakeup_preempt(cpu, t, cpu != parent);
         }
         self.end(now);
@@ -279,10 +298,11 @@ impl Linux {
                 let this = waker.cpu().unwrap_or(last);
                 let cpu = self.place_wakeup(t, this, waker, now);
                 self.move_entity(t, cpu, now);
-                self.activate(t, Join::Wake, now);
-                self.wakeup_preempt(cpu, t, this != cpu);
+                if self.activate_or_park(t, Join::Wake, now) {
+                    self.wakeup_preempt(cpu, t, this != cpu);
+                }
             }
-            State::Dead | State::Queued | State::Running => {}
+            State::Dead | State::Queued | State::Running | State::Throttled => {}
         }
         self.end(now);
         CpuId(self.threads[thread.index()].cpu)
@@ -309,6 +329,8 @@ impl Linux {
             if state == State::Running {
                 self.resched(cpu);
             }
+        } else if state == State::Throttled {
+            self.unpark(t);
         }
         self.end(now);
     }
@@ -325,6 +347,8 @@ impl Linux {
             if state == State::Running {
                 self.resched(cpu);
             }
+        } else if state == State::Throttled {
+            self.unpark(t);
         }
         if state != State::Dead {
             self.sync_thread(cpu, t, now);
@@ -367,6 +391,14 @@ impl Linux {
                     self.update_curr(cpu, now);
                     self.deactivate(thread.0, false, now);
                 }
+                State::Throttled => {
+                    self.unpark(thread.0);
+                    let to = self.fallback(thread.0, cpu, cpu);
+                    self.move_entity(thread.0, to, now);
+                    if self.activate_or_park(thread.0, Join::Wake, now) {
+                        self.wakeup_preempt(to, thread.0, true);
+                    }
+                }
                 State::Dead | State::Sleeping => {}
             }
         }
@@ -383,7 +415,7 @@ impl Linux {
     /// Changes a thread's load weight; 1,024 is the weight of nice 0.
     pub fn set_weight(&mut self, thread: ThreadId, weight: u32, now: Nanos) {
         let now = self.begin(now);
-        self.reweight(thread.0, weight.max(2), now);
+        self.set_own_weight(thread, weight.max(2), now);
         self.end(now);
     }
 
@@ -436,6 +468,16 @@ impl Linux {
         if thread.allowed.is_empty() {
             (0..n).for_each(|cpu| thread.allowed.set(cpu));
         }
+        if self.hotplugged {
+            let wanted = std::mem::take(&mut thread.allowed);
+            self.restrict(t, wanted, n);
+        } else {
+            self.count_allowed(t);
+        }
+    }
+
+    fn count_allowed(&mut self, t: u32) {
+        let thread = &mut self.threads[t as usize];
         thread.allowed_count = thread.allowed.count() as u32;
         thread.best_capacity = if self.domains.asymmetric {
             thread
@@ -475,6 +517,11 @@ fn node_of(domains: &Domains, cpu: usize) -> u32 {
         .filter(|d| domains.node(*d).level < Level::Numa)
         .last()
         .unwrap_or(cpu as u32)
+}
+
+/// Returns the factor by which the kernel scales time slices with the number of CPUs.
+fn cpu_scale(cpus: usize) -> i64 {
+    1 + i64::from((cpus.clamp(1, 8) as u32).ilog2())
 }
 
 /// Creates a CPU's run queue with a random tick offset, random times of earlier balances, and a random time of becoming idle.

@@ -121,6 +121,8 @@ pub(super) struct RunQueue {
     pub tick_offset: u64,
     /// True if the CPU's timer must be set again.
     pub touched: bool,
+    /// True if a control group has just been throttled on this CPU.
+    pub throttles: bool,
     pub balancing: bool,
     /// Time of the CPU's next periodic balance while it is busy; valid only if `balancing`.
     pub balance_at: u64,
@@ -157,6 +159,7 @@ impl RunQueue {
             domains: Vec::new(),
             tick_offset: 0,
             touched: false,
+            throttles: false,
             balancing: false,
             balance_at: 0,
         }

@@ -7,6 +7,7 @@
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
 
 use super::Linux;
+use super::clamps::{Fit, fit};
 use super::config::{FairClass, Switch};
 use super::entity::{NONE, State};
 use super::pelt::{FULL, initial_util};
@@ -41,6 +42,7 @@ impl Linux {
         thread.ran += delta;
         thread.vruntime += virtual_time(delta as i64, thread.weight);
         self.charge_process(cpu, t, delta, now);
+        self.charge_group(cpu, t, delta, now);
         if !self.eevdf() {
             self.cfs_update_min(cpu);
             return false;
@@ -105,9 +107,9 @@ impl Linux {
         self.rqs[cpu].update_avg(now);
         self.rqs[cpu].idle = idle;
         self.domains.count_idle(cpu, idle);
-        if idle {
+        if idle && !self.offline.has(cpu) {
             self.idle.set(cpu);
-        } else {
+        } else if !idle {
             self.rqs[cpu].wake_clock(now);
             self.idle.clear(cpu);
         }
@@ -137,7 +139,7 @@ impl Linux {
     }
 
     /// Sets the initial load averages of a forked thread and adds them to those of its queue.
-    fn attach_new(&mut self, cpu: usize, t: u32, now: u64) {
+    pub(super) fn attach_new(&mut self, cpu: usize, t: u32, now: u64) {
         self.rqs[cpu].update_avg(now);
         let rq = &mut self.rqs[cpu];
         let thread = &mut self.threads[t as usize];
@@ -154,6 +156,9 @@ impl Linux {
         let cpu = self.threads[t as usize].cpu as usize;
         self.set_idle(cpu, false, now);
         self.update_curr(cpu, now);
+        if join != Join::Move {
+            self.count_in_group(t, true, now);
+        }
         if join == Join::New {
             self.attach_new(cpu, t, now);
         }
@@ -225,7 +230,14 @@ impl Linux {
             thread.rel_deadline = true;
         }
         thread.state = State::Sleeping;
+        let group = thread.group;
         self.touch(cpu);
+        if group != NONE {
+            self.return_quota(cpu, group, now);
+            if !moving {
+                self.count_in_group(t, false, now);
+            }
+        }
     }
 
     /// Blocks a running thread that received more than its share, but keeps it queued (`set_delayed`). It counts in the average
@@ -310,6 +322,7 @@ impl Linux {
 
     /// Picks the thread that runs next on `cpu` and switches to it. Searches other CPUs for a thread if the queue is empty.
     pub(super) fn schedule(&mut self, cpu: usize, now: u64) {
+        self.park_throttled(cpu, now);
         let rq = &mut self.rqs[cpu];
         (rq.need_resched, rq.lazy_resched) = (false, false);
         let next = self.pick(cpu, now);
@@ -416,7 +429,7 @@ impl Linux {
                 if thread.best_capacity > self.rqs[cpu].capacity && thread.allowed_count > 1 =>
             {
                 let util = thread.planned_util();
-                if fits(util, f64::from(self.rqs[cpu].capacity)) {
+                if fit(util, thread.clamp, self.rqs[cpu].capacity) == Fit::Yes {
                     0.0
                 } else {
                     thread.avg.load.max(1.0)

@@ -26,10 +26,10 @@ impl Linux {
             let slot = self.timers.earliest_slot();
             self.now = at;
             self.timers.set(slot, NEVER);
-            if slot < self.rqs.len() {
-                self.tick(slot, at);
-            } else {
-                self.machine_timer(at);
+            match slot.checked_sub(self.rqs.len()) {
+                None => self.tick(slot, at),
+                Some(0) => self.machine_timer(at),
+                Some(_) => self.groups_timer(at),
             }
             self.end(at);
         }
@@ -53,6 +53,7 @@ impl Linux {
             self.arm(cpu as usize, now);
         }
         self.arm_machine(now);
+        self.arm_groups();
     }
 
     /// Marks a CPU's timer to be set again at the end of the current event.
@@ -158,6 +159,10 @@ impl Linux {
             };
             at = at.min(self.next_disturbance(cpu, now));
         }
+        if let Some(ends) = self.quota_ends(cpu) {
+            // `sched_tick` charges the group; the quota is overdrawn until then.
+            at = at.min(self.next_tick(cpu, ends.max(soon)));
+        }
         let rq = &self.rqs[cpu];
         if rq.balancing {
             at = at.min(self.next_tick(cpu, rq.balance_at.max(soon)));
@@ -196,7 +201,8 @@ impl Linux {
         let rq = &self.rqs[cpu];
         let thread = &self.threads[rq.curr as usize];
         let could_move = thread.best_capacity > rq.capacity && thread.allowed_count > 1;
-        if !self.domains.asymmetric || rq.misfit_load > 0.0 || !could_move {
+        let capped = thread.clamp.most <= rq.capacity;
+        if !self.domains.asymmetric || rq.misfit_load > 0.0 || !could_move || capped {
             return None;
         }
         let clock = rq.pelt_clock(now);

@@ -2,13 +2,15 @@
 //!
 //! Input: the thread, the waking CPU, and the state of the caches around both. Output: a CPU. Models `select_task_rq_fair`,
 //! `record_wakee`, `wake_wide`, `wake_affine`, and `select_idle_sibling` with its searches (kernel/sched/fair.c). Left out:
-//! utilisation clamps and idle-class threads.
+//! idle-class threads.
+
+use countersteer_model::placement::Clamp;
 
 use super::Linux;
+use super::clamps::{Fit, fit};
 use super::domains::Node;
 use super::entity::NONE;
 use super::mask::Mask;
-use super::schedule::fits;
 
 /// Time in nanoseconds after which the number of times that a thread changed its wakee is halved.
 const FLIP_DECAY_NS: u64 = 1_000_000_000;
@@ -152,9 +154,9 @@ impl Linux {
             .find(|d| d.mask.has(b))
     }
 
-    /// True if utilisation `util` fits the CPU's capacity, or if all CPUs have equal capacity.
-    fn fits_cpu(&self, util: f64, cpu: usize) -> bool {
-        !self.domains.asymmetric || fits(util, f64::from(self.rqs[cpu].capacity))
+    /// True if a thread of utilisation `util` fits the CPU, or if all CPUs have equal capacity (`asym_fits_cpu`).
+    fn fits_cpu(&self, (util, clamp): (f64, Clamp), cpu: usize) -> bool {
+        !self.domains.asymmetric || fit(util, clamp, self.rqs[cpu].capacity) == Fit::Yes
     }
 
     /// Returns an idle CPU near `target`, or `target` if no idle CPU is found (`select_idle_sibling`).
@@ -164,9 +166,9 @@ impl Linux {
             thread
                 .avg
                 .update(self.rqs[prev].pelt_clock(now), thread.rate());
-            thread.planned_util()
+            (thread.planned_util(), thread.clamp)
         } else {
-            0.0
+            (0.0, Clamp::FREE)
         };
         if self.rqs[target].idle && self.fits_cpu(util, target) {
             return target;
@@ -198,26 +200,27 @@ impl Linux {
             .unwrap_or(if usable { recent } else { target })
     }
 
-    fn idle_nearby(&self, cpu: usize, target: usize, util: f64) -> bool {
+    fn idle_nearby(&self, cpu: usize, target: usize, util: (f64, Clamp)) -> bool {
         self.rqs[cpu].idle && self.domains.shares_cache(cpu, target) && self.fits_cpu(util, cpu)
     }
 
     /// Returns the first idle CPU, counted from `target`, that the thread fits, or else the largest idle CPU
     /// (`select_idle_capacity`). `None` if no allowed CPU is idle.
-    fn idle_capacity(&self, t: u32, util: f64, target: usize) -> Option<usize> {
+    fn idle_capacity(&self, t: u32, (util, clamp): (f64, Clamp), target: usize) -> Option<usize> {
         let span = &self.domains.node(self.domains.full_capacity[target]).mask;
         let allowed = &self.threads[t as usize].allowed;
-        let mut best: Option<usize> = None;
+        let mut best: Option<(usize, (Fit, u32))> = None;
         for cpu in wrapping(&self.idle, span, target).filter(|c| allowed.has(*c)) {
             let capacity = self.rqs[cpu].capacity;
-            if fits(util, f64::from(capacity)) {
+            let rank = (fit(util, clamp, capacity), capacity);
+            if rank.0 == Fit::Yes {
                 return Some(cpu);
             }
-            if best.is_none_or(|b| capacity > self.rqs[b].capacity) {
-                best = Some(cpu);
+            if best.is_none_or(|b| rank > b.1) {
+                best = Some((cpu, rank));
             }
         }
-        best
+        best.map(|b| b.0)
     }
 
     /// Returns an idle CPU under the target's last-level cache: on an idle core if there is one, else from a scan of limited

@@ -7,6 +7,7 @@ fn a_thread_that_changes_core_type_yields_a_sample_for_each() {
     let topology = machine("i9-12900k-8p8e");
     let plan = Plan {
         programs: vec![program("one", &spec("557.xz_r"), 1, 1.0)],
+        ..Plan::default()
     };
     let mut simulation = Simulation::new(Arc::clone(&topology), &plan, config(true, 1)).unwrap();
     let thread = simulation
@@ -133,6 +134,7 @@ fn a_machine_without_the_tables_core_types_says_which_it_has() {
     let topology = machine("core2-quad");
     let plan = Plan {
         programs: vec![program("one", &spec("557.xz_r"), 1, 1.0)],
+        ..Plan::default()
     };
     let error = Simulation::new(topology, &plan, config(true, 1))
         .err()
@@ -173,6 +175,7 @@ fn each_core_type_counts_what_it_has_counters_for_in_sets_of_its_own() {
     let programs = (0..16).map(|i| program(&format!("p{i}"), &profile, 1, 10.0));
     let plan = Plan {
         programs: programs.collect(),
+        ..Plan::default()
     };
     let mut simulation = Simulation::new(Arc::clone(&topology), &plan, config(true, 1))
         .unwrap()

@@ -20,6 +20,7 @@ use countersteer_sim::linux::LinuxConfig;
 use countersteer_sim::progress::{ProgressConfig, synthetic};
 use rand::SeedableRng;
 
+mod control;
 mod counting;
 mod policies;
 mod programs;
@@ -51,6 +52,7 @@ fn program(name: &str, profile: &Arc<Profile>, threads: u32, scale: f64) -> Plan
         profile,
         threads,
         serial_share: 0.0,
+        control: Default::default(),
         nice: 0,
         start,
         bursts: None,
@@ -113,6 +115,7 @@ fn sixteen() -> Plan {
     let programs = (0..16).map(|i| program(&format!("p{i}"), &spec(SIXTEEN[i % 8]), 1, 0.02));
     Plan {
         programs: programs.collect(),
+        ..Plan::default()
     }
 }
 

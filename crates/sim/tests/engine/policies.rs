@@ -79,7 +79,10 @@ fn rr_shares_by_application_and_adwrr_by_thread() {
     let mut programs = vec![program("many", &profile, 14, 0.2)];
     programs.push(program("one", &profile, 1, 0.02));
     programs.push(program("two", &profile, 1, 0.02));
-    let plan = Plan { programs };
+    let plan = Plan {
+        programs,
+        ..Plan::default()
+    };
     let slowdown = |spec| {
         let score = score(&topology, &plan, spec, config(true, 1));
         score.programs[1].slowdown
@@ -94,6 +97,7 @@ fn four_kinds() -> Plan {
     let programs = kinds.map(|name| program(name, &recorded(name), 1, 20.0));
     Plan {
         programs: programs.into(),
+        ..Plan::default()
     }
 }
 
@@ -116,6 +120,7 @@ fn visits_cost_homogeneous_work_time() {
     let same = |i: usize| program(&format!("p{i}"), &recorded("matmul"), 1, 20.0);
     let plan = Plan {
         programs: (0..4).map(same).collect(),
+        ..Plan::default()
     };
     let migrations = |spec| score(&topology, &plan, spec, config(false, 1)).migrations;
     assert!(migrations("ipc-driven") > migrations("hass"));
@@ -135,6 +140,7 @@ fn a_mix_of_serial_and_parallel_programs_has_the_scores_that_follow_by_hand() {
         programs: names
             .map(|(name, threads, scale)| program(name, &recorded(name), threads, scale))
             .into(),
+        ..Plan::default()
     };
     let mapping = "static:gzip=cpu0,gcc=cpu6,perl=1-5+7-11";
     let score = score(&topology, &plan, mapping, config(true, 1));
@@ -179,6 +185,7 @@ fn serial_programs_get_the_big_cores_as_in_the_published_mapping() {
         names.map(|(name, threads, scale)| program(name, &recorded(name), threads, scale));
     let plan = Plan {
         programs: programs.into(),
+        ..Plan::default()
     };
     let asp = |policy| score(&topology, &plan, policy, config(false, 1)).asp;
     let published = asp("static:gzip=cpu0,gcc=cpu6,perl=1-5+7-11");
@@ -193,6 +200,7 @@ fn serial_programs_get_the_big_cores_as_in_the_published_mapping() {
 fn alone_ratio(topology: &Arc<Topology>, profile: &Arc<Profile>) -> f64 {
     let plan = Plan {
         programs: vec![program("p", profile, 1, 1.0)],
+        ..Plan::default()
     };
     let mut simulation = Simulation::new(Arc::clone(topology), &plan, config(true, 1)).unwrap();
     let alone = &simulation.outcome().programs[0];
@@ -209,6 +217,7 @@ fn exchanges_that_counters_predict_to_pay_do() {
     });
     let plan = Plan {
         programs: programs.into(),
+        ..Plan::default()
     };
     let stp = |policy| score(&topology, &plan, policy, config(false, 1)).stp;
     // Factors come from the model alone, since measured factors would include the effect of co-runners.

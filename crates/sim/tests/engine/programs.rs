@@ -17,6 +17,7 @@ fn threads_of_one_program_share_its_work_and_restart_together() {
     let topology = machine("i9-12900k-8p8e");
     let plan = Plan {
         programs: vec![program("many", &spec("548.exchange2_r"), 4, 0.05)],
+        ..Plan::default()
     };
     let score = score(&topology, &plan, "linux", config(true, 1));
     let p = &score.programs[0];
@@ -36,6 +37,7 @@ fn a_program_recorded_with_one_thread_splits_evenly_among_a_thousand() {
     let profile = Arc::new(Profile::parse(path, &read(path)).unwrap());
     let plan = Plan {
         programs: vec![program("crowd", &profile, 1_000, 1.0)],
+        ..Plan::default()
     };
     let score = score(&topology, &plan, "hsf", config(false, 1));
     let p = &score.programs[0];
@@ -65,6 +67,7 @@ fn a_program_that_is_all_serial_finishes_whatever_its_threads() {
                 serial_share: 1.0,
                 ..program("serial", &profile, 4, 1.0)
             }],
+            ..Plan::default()
         },
         "linux",
         config(true, 1),
@@ -86,6 +89,7 @@ fn time_on_cpus_is_whole_where_running_threads_are_pulled_to_larger_ones() {
     };
     let plan = Plan {
         programs: (0..6).map(sleepy).collect(),
+        ..Plan::default()
     };
     let config = SimConfig {
         trace: true,
@@ -125,6 +129,7 @@ fn sleeping_between_bursts_lengthens_a_run_by_the_sleeps() {
         &topology,
         &Plan {
             programs: vec![sleepy],
+            ..Plan::default()
         },
         "linux",
         config(true, 3),
@@ -152,6 +157,7 @@ fn alone(topology: &Arc<Topology>, rows: &[(u32, f64)]) -> Vec<(f64, f64)> {
     });
     let plan = Plan {
         programs: programs.collect(),
+        ..Plan::default()
     };
     let mut simulation = Simulation::new(Arc::clone(topology), &plan, config(true, 1)).unwrap();
     let programs = simulation.outcome().programs;
@@ -218,6 +224,7 @@ fn seconds_of(barriers: u32, chunk: Option<f64>, serial_share: f64) -> (f64, f64
             serial_share,
             ..program("p", &profile, 16, 8.0)
         }],
+        ..Plan::default()
     };
     let score = score(&topology, &plan, "linux", config(false, 1));
     (

@@ -80,6 +80,7 @@ fn program(name: &str, instructions: u64, bursts: Option<(f64, Nanos)>) -> Plann
         profile: Arc::new(profile(name, &[(synthetic::compute(), instructions)])),
         threads: 1,
         serial_share: 0.0,
+        control: Default::default(),
         nice: 0,
         start: Nanos::ZERO,
         bursts,
@@ -118,7 +119,15 @@ fn conduct(spec: &str) -> (String, Option<String>, [Option<u64>; 2]) {
     let control = Control::default();
     let trial = AbTrial::new(plan).with_foreground("game");
     let mut engine = Waiting {
-        simulation: Simulation::new(Arc::clone(&topology), &Plan { programs }, config).unwrap(),
+        simulation: Simulation::new(
+            Arc::clone(&topology),
+            &Plan {
+                programs,
+                ..Plan::default()
+            },
+            config,
+        )
+        .unwrap(),
         trial: trial.clone(),
         control: control.clone(),
         before: Histogram::default(),

@@ -1,5 +1,7 @@
 //! Invariants after any sequence of events.
 
+use countersteer_model::control::Bandwidth;
+use countersteer_model::placement::Clamp;
 use rand::RngExt;
 
 use super::*;
@@ -37,7 +39,8 @@ fn random_mask(rng: &mut Pcg64, cpus: u32) -> CpuSet {
 }
 
 /// Applies one random event.
-fn step(linux: &mut Linux, rng: &mut Pcg64, now: Nanos, cpus: u32, threads: u32) {
+fn step(linux: &mut Linux, topology: &Topology, rng: &mut Pcg64, now: Nanos, threads: u32) {
+    let cpus = topology.cpus.len() as u32;
     let t = ThreadId(rng.random_range(0..threads));
     let alive = linux
         .threads
@@ -47,7 +50,8 @@ fn step(linux: &mut Linux, rng: &mut Pcg64, now: Nanos, cpus: u32, threads: u32)
         .random::<bool>()
         .then(|| CpuId(rng.random_range(0..cpus)));
     if !alive {
-        linux.fork(
+        linux.fork_in(
+            Some(rng.random_range(0..6)),
             t,
             rng.random_range(-5..10),
             &random_mask(rng, cpus),
@@ -56,7 +60,14 @@ fn step(linux: &mut Linux, rng: &mut Pcg64, now: Nanos, cpus: u32, threads: u32)
         );
         return;
     }
-    match rng.random_range(0..12) {
+    match rng.random_range(0..14) {
+        12 => linux.set_online(
+            topology,
+            CpuId(rng.random_range(0..cpus)),
+            rng.random(),
+            now,
+        ),
+        13 => linux.set_clamp(t, random_clamp(rng), now),
         0 => linux.exit(t, now),
         1 => linux.set_affinity(t, &random_mask(rng, cpus), now),
         2 => linux.set_nice(t, rng.random_range(-20..20), now),
@@ -75,16 +86,47 @@ fn step(linux: &mut Linux, rng: &mut Pcg64, now: Nanos, cpus: u32, threads: u32)
     }
 }
 
+fn random_clamp(rng: &mut Pcg64) -> Clamp {
+    let least = rng.random_range(0..=Clamp::MOST);
+    Clamp {
+        least,
+        most: rng.random_range(least..=Clamp::MOST),
+    }
+}
+
+/// Puts processes 0 and 1 into a group each, and 2 and 3 into groups with limits; 4 and 5 stay in the root group.
+fn with_groups(linux: &mut Linux) {
+    let limit = |quota_ms, period_ms| {
+        Some(Bandwidth {
+            quota: ms(quota_ms),
+            period: ms(period_ms),
+        })
+    };
+    for (process, (weight, limit)) in [
+        (100, None),
+        (10, None),
+        (300, limit(20, 50)),
+        (100, limit(150, 100)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let group = linux.add_group(weight, limit);
+        linux.set_group(process as u32, group);
+    }
+}
+
 fn random_run(topology: &Topology, config: LinuxConfig, steps: u32, checked: bool) -> Vec<Switch> {
     let mut rng = Pcg64::seed_from_u64(config.seed ^ 0x5eed);
     let cpus = topology.cpus.len() as u32;
     let mut linux = Linux::new(topology, config);
+    with_groups(&mut linux);
     let mut now = 0;
     let mut log = Vec::new();
     for _ in 0..steps {
         let mean = [1_000, 300_000, 10_000_000][rng.random_range(0..3)];
         now += rng.random_range(0..2 * mean);
-        step(&mut linux, &mut rng, Nanos(now), cpus, 2 * cpus + 2);
+        step(&mut linux, topology, &mut rng, Nanos(now), 2 * cpus + 2);
         log.extend(linux.take_switches());
         assert!(linux.next_event() > Nanos(now));
         if checked {

@@ -3,6 +3,8 @@
 mod balance;
 mod fair;
 mod gather;
+mod groups;
+mod hotplug;
 mod invariants;
 mod placement;
 
@@ -120,7 +122,9 @@ pub(super) fn check(linux: &Linux) {
             "cpu{cpu} idles beside a queue"
         );
         assert_eq!(rq.shown, rq.curr);
-        assert_eq!(linux.idle.has(cpu), rq.idle);
+        let online = !linux.offline.has(cpu);
+        assert_eq!(linux.idle.has(cpu), rq.idle && online);
+        assert!(online || rq.idle, "cpu{cpu} runs a thread offline");
         let weight: i64 = rq.waiting.iter().map(|w| i64::from(w.weight)).sum();
         assert_eq!(rq.weight, weight);
         let sum: i64 = rq
