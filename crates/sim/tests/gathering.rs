@@ -1,8 +1,8 @@
-//! Expectations of public tests of cache-aware scheduling (intel/lkvs, `BM/scheduler`), restated for the model, and processes on a
-//! desktop with two unequal caches.
+//! Expectations of public tests of cache-aware scheduling (intel/lkvs, `BM/scheduler`), restated for the model. Also, processes on
+//! a desktop with two unequal caches.
 //!
-//! The public tests run a process of CPU-bound threads, 70 % of the CPUs of a cache, and look once a second under which caches its
-//! threads run.
+//! The public tests run a process of CPU-bound threads, as many as 70 % of the CPUs of a cache. They look once a second under
+//! which caches its threads run.
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
