@@ -74,6 +74,7 @@ impl Tryout {
             threads: threads.max(1),
             serial_share: 0.0,
             nice: 0,
+            control: Default::default(),
             start: Nanos::ZERO,
             bursts: None,
             barriers: 1,
