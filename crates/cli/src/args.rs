@@ -2,20 +2,16 @@
 //!
 //! A renamed flag keeps its former name as a hidden alias, unless the command uses that name otherwise.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use countersteer_counters::Pmus;
-use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
-use countersteer_model::workload::Workload;
 
 use crate::bpf::Bpf;
-use crate::error::{Kind, failure};
-use crate::library::{self, Text};
+use crate::live::Targets;
 use crate::modules::Modules;
 use crate::steering::engine::EngineName;
 use crate::steering::here::Here;
-use crate::steering::programs::{self, Programs};
 use crate::values::{pid, time};
 
 /// Flags that select the events and metrics to count; `stat` and `top` have them.
@@ -104,17 +100,7 @@ pub struct HereArgs {
 impl HereArgs {
     /// Returns the detected machine, or the machine of the file that `--machine` names.
     pub fn look(&self) -> anyhow::Result<Here> {
-        let pmus = library::pmus(Path::new("/"), None)?;
-        let loaded = match &self.machine {
-            Some(name) => library::loaded(name)?,
-            None => {
-                let machine = countersteer_sysfs::topology::detect(Path::new("/"))?;
-                library::with_models(machine, None)?
-            }
-        };
-        let machine = loaded.machine.clone();
-        let text = loaded.text.text.clone();
-        Ok(Here::new(machine, text, pmus)?)
+        Here::look(self.machine.as_deref())
     }
 }
 
@@ -144,36 +130,19 @@ pub struct Whom {
 }
 
 impl Whom {
-    /// Resolves the selected programs or processes on this machine.
-    pub fn programs(&self, topology: &Topology) -> anyhow::Result<Programs> {
-        if let Some(name) = &self.workload {
-            let Text { path, text, .. } = library::workload(name)?;
-            let workload = Workload::parse(&path, &text)?;
-            return programs::of_workload(workload, (&path, text), topology);
+    /// Returns the selected programs or processes.
+    pub fn targets(&self) -> Targets {
+        match (&self.workload, &self.cgroup) {
+            (Some(name), _) => Targets::Workload(name.clone()),
+            (None, Some(folder)) => Targets::Cgroup(folder.clone()),
+            (None, None) if !self.pid.is_empty() => Targets::Processes(self.pid.clone()),
+            (None, None) => Targets::Command(self.command.clone()),
         }
-        if let Some(folder) = &self.cgroup {
-            return Ok(programs::in_cgroup(folder)?);
-        }
-        if !self.pid.is_empty() {
-            return programs::attached(&self.pid);
-        }
-        if self.command.is_empty() {
-            return Err(failure(
-                Kind::Usage,
-                "name a program, or select processes with -w, -p or --cgroup",
-            ));
-        }
-        programs::of_command(&self.command)
     }
 
     /// Returns the command to start; `None` if a workload, processes or a cgroup were selected instead.
     pub fn command(&self) -> Option<&[String]> {
         (!self.command.is_empty()).then_some(&self.command)
-    }
-
-    /// Returns true if a cgroup was selected. Its processes come and go, so the run ends only on request.
-    pub const fn is_endless(&self) -> bool {
-        self.cgroup.is_some()
     }
 }
 

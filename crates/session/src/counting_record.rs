@@ -11,7 +11,7 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 use countersteer_report::record::{CountingRecorder, Manifest};
 
-use crate::counted::{Asked, Counted};
+use crate::counted::Counted;
 use crate::interrupt::survive_limits;
 use crate::virtuals::Bank;
 
@@ -20,7 +20,9 @@ pub struct About<'a> {
     pub by: &'a str,
     /// Command line of the started program; empty if none was started.
     pub program: &'a [String],
-    pub asked: &'a Asked<'a>,
+    /// Requested event sets and metrics, separated by ` ; `.
+    pub events: String,
+    pub metrics: String,
     pub period: Nanos,
 }
 
@@ -38,8 +40,8 @@ pub fn recorder(
     let name = about.program.first().map_or("what ran", String::as_str);
     let workload = format!("# {}, of: {}\n", about.by, about.program.join(" "));
     let options = [
-        ("events", about.asked.events.join(" ; ")),
-        ("metrics", about.asked.metrics.join(" ; ")),
+        ("events", about.events.clone()),
+        ("metrics", about.metrics.clone()),
     ];
     let options = options.map(|(k, v)| (k.to_owned(), v));
     let machine_text = (&*machine.name, &*text);

@@ -8,6 +8,7 @@ pub mod notice;
 
 pub mod bench;
 pub mod bpf;
+pub mod count;
 pub mod counted;
 pub mod counting_record;
 pub mod derivable;
@@ -16,6 +17,7 @@ pub mod error;
 pub mod http;
 pub mod interrupt;
 pub mod library;
+pub mod live;
 pub mod modules;
 pub mod online;
 pub mod serving;

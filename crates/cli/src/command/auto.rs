@@ -14,11 +14,11 @@ use countersteer_policies::FOREGROUND;
 use countersteer_report::judge::{Ranking, Verdict};
 use countersteer_report::table;
 
-use super::run::with_foreground;
 use super::{print, print_json, try_};
 use crate::args::HereArgs;
 use crate::bpf::Bpf;
 use crate::error;
+use crate::live::with_foreground;
 use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
 use crate::steering::engine::EngineName;
 use crate::steering::job::{self, Done, Job};

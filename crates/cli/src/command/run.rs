@@ -1,21 +1,16 @@
 //! `steer run`: runs programs on this machine under a policy, or steers running processes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use countersteer_live::affinity::may_renice;
-use countersteer_policies::FOREGROUND;
-use countersteer_policies::reach::chooses;
 use countersteer_report::{number, table};
 
 use super::print_json;
 use crate::args::{DecisionArgs, HereArgs, PlacingArgs, Whom};
-use crate::bpf::Bpf;
-use crate::error::{self, Kind, failure};
+use crate::error;
+use crate::live::Live;
 use crate::output::{RecordOut, check_writable};
-use crate::steering::job::{self, Job};
 use crate::steering::summary::{ProgramTally, Summary};
-use crate::steering::supervisor::Control;
 use crate::steering::tally::Tell;
 use crate::waits::Wait;
 
@@ -53,61 +48,29 @@ pub struct Args {
     json: bool,
 }
 
-/// Returns a policy's specification with the program that comes first.
-///
-/// # Errors
-/// Fails if a specification cannot hold the program's name.
-pub(super) fn with_foreground(spec: &str, program: Option<&str>) -> anyhow::Result<String> {
-    let Some(program) = program else {
-        return Ok(spec.to_owned());
-    };
-    if program.is_empty() || program.contains([',', '=']) {
-        let why =
-            format!("`{program}` is no name for --foreground: it is empty, or has `,` or `=`");
-        return Err(failure(Kind::Usage, why));
-    }
-    if !may_renice() {
-        eprintln!(
-            "steer: this user may not undo a higher nice value (RLIMIT_NICE), so other programs keep their weight; {program} is \
-             still left unconfined"
-        );
-    }
-    Ok(countersteer_policies::with_param(spec, FOREGROUND, program))
-}
-
 /// Runs `steer run`; returns the exit code of the started program.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let record = args.record.place()?;
     if let Some(path) = &args.summary {
         check_writable(path)?;
     }
-    job::restore()?;
-    let here = args.here.look()?;
-    let spec = with_foreground(&args.policy, args.foreground.as_deref())?;
-    let policy = here.policy(&spec)?;
-    let programs = args.whom.programs(&here.topology)?;
-    let control = Control::default();
-    control.lock().stand_back = chooses(&spec);
-    let job = Job {
-        spec: &spec,
+    let live = Live {
+        policy: args.policy.clone(),
+        foreground: args.foreground.clone(),
         engine: args.placing.engine,
         steal_above: args.placing.steal_above,
         period: args.decisions.interval,
         until: args.decisions.until(),
         dry: args.dry_run || args.observe,
+        machine: args.here.machine.clone(),
         seed: args.here.seed,
-        record,
+        record: record.map(Path::to_owned),
+        latency: args.decisions.latency,
         tell: args.dry_run.then(|| teller(args.json)),
-        ab_trial: None,
-        sides: None,
-        latency: args.decisions.latency.then_some(Bpf::Always),
-        forgetful: args.whom.is_endless(),
-        socket: format!("run-{}.sock", std::process::id()),
-        metrics: None,
-        control,
-        exit: error::exit,
+        hung: error::exit,
+        ..Live::new(args.whom.targets())
     };
-    let done = job::conduct(job, policy, &here, programs)?;
+    let done = live.run()?;
     if let Some(path) = &args.summary {
         let text = serde_json::to_string_pretty(&done.summary)?;
         countersteer_report::write_atomically(path, text.as_bytes())?;

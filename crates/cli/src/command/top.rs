@@ -106,7 +106,8 @@ pub fn run(mut args: Args) -> anyhow::Result<ExitCode> {
     let about = About {
         by: "steer top",
         program: &args.command,
-        asked: &asked,
+        events: asked.events.join(" ; "),
+        metrics: asked.metrics.join(" ; "),
         period: args.interval,
     };
     let open = |target, bpf| {

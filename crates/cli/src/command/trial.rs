@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     job::restore()?;
     let here = args.here.look()?;
     let (policy, baseline) = (here.policy(&args.policy)?, here.policy(&args.baseline)?);
-    let programs = args.whom.programs(&here.topology)?;
+    let programs = args.whom.targets().programs(&here.topology)?;
     let ab_trial = planned(args);
     let control = Control::default();
     control.lock().fixed = Some("a trial compares two policies; neither can be changed");
@@ -117,7 +117,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ab_trial: Some(ab_trial.clone()),
         sides: Some([&args.policy, &args.baseline]),
         latency: args.decisions.latency.then_some(Bpf::Always),
-        forgetful: args.whom.is_endless(),
+        forgetful: args.whom.targets().is_endless(),
         socket: format!("trial-{}.sock", std::process::id()),
         metrics: None,
         control,

@@ -4,26 +4,21 @@ mod latency;
 mod repeat;
 mod screen;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use clap::ValueEnum;
-use countersteer_counters::{CoreTypes, CounterError, Pmus, Request, Session, Target};
-use countersteer_model::counters::Per;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::Nanos;
 use countersteer_report::readings::Style;
 
 use crate::args::EventArgs;
-use crate::bpf::{Bpf, loader};
-use crate::counted::{self, Asked, Counted};
+use crate::count::{Count, RowPer, Target};
 use crate::counting_record::{self, About};
 use crate::error::{Kind, failure};
-use crate::library;
 use crate::output::{RecordOut, check_writable};
 use crate::remote;
 use crate::values::{pid, time};
-use crate::virtuals::{Bank, Wanted};
 use screen::{Screen, output};
 
 /// Arguments of `steer stat`, which counts events of a program and all its threads, or of running threads, processes and CPUs.
@@ -114,14 +109,6 @@ pub struct Args {
     command: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum RowPer {
-    Thread,
-    Process,
-    Cpu,
-    Total,
-}
-
 /// Replaces options of `perf stat` by the corresponding options of `steer stat`; returns an error if there is none.
 fn as_here(mut args: Args) -> anyhow::Result<Args> {
     let milliseconds = args
@@ -143,61 +130,40 @@ fn as_here(mut args: Args) -> anyhow::Result<Args> {
 
 /// Runs `steer stat`; returns the exit code of the started program.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut args = as_here(args)?;
+    let args = as_here(args)?;
     if let Some(host) = &args.host {
         return Err(remote::run_there(host, args.command.len()));
     }
-    let pmus = library::pmus(Path::new("/"), args.counted.event_lists.as_deref())?;
-    let target = target(&args)?;
-    let modules = args.counted.start_modules(&pmus);
-    let wanted = Wanted::find(&args.counted.virtuals)?;
-    let asked = Asked {
-        events: &args.counted.events,
-        metrics: &args.counted.metrics,
-        files: &args.counted.metric_file,
-        every: args.every.as_deref(),
-        derived: &wanted.derived,
-    };
-    let counted = counted::plan(&asked, &pmus, args.interval)?;
-    check_threads(&args, &wanted, &counted)?;
-    let request = request(&args, target, &pmus, &counted)?;
-    let core_types = request.core_types.clone();
+    let planned = count(&args)?.plan()?;
     let dir = args.record.place()?;
     if let Some(path) = &args.to {
         check_writable(path)?;
     }
     if let Some(times) = args.repeat {
-        return repeat::run(times, &request, &counted, &args);
+        return repeat::run(times, &planned, &args);
     }
     // The measurement of waits starts first, because the program is a child of this process from its first instruction on.
     let waits = args.latency.then(|| latency::watch(&args)).transpose()?;
-    let session = Session::open(request, loader(bpf(&args)?))?;
-    let mut bank = Bank::open(&args.counted.root, &wanted, &counted, modules)?;
-    let names = bank.names().to_vec();
-    let period = args.interval.unwrap_or_default();
+    let asked = planned.count.asked(&planned.wanted);
     let about = About {
         by: "steer stat",
         program: &args.command,
-        asked: &asked,
-        period,
+        events: asked.events.join(" ; "),
+        metrics: asked.metrics.join(" ; "),
+        period: args.interval.unwrap_or_default(),
     };
+    let per = planned.count.per();
+    let counting = planned.open()?;
+    let (counted, core_types) = (Arc::clone(&counting.counted), counting.core_types.clone());
+    let names = counting.names.clone();
     // At this point the counters are open, so an earlier record and an earlier file of rows may be replaced.
     let keep = |dir: &PathBuf| counting_record::recorder(dir, &about, &counted, &core_types);
     let mut recorder = args.record.output.as_ref().map(keep).transpose()?;
     let mut out = output(&args)?;
-    let mut screen = Screen::new(&args, &counted, &core_types, &names);
-    let summary = session.run(|tick| {
-        // With event-based sampling, virtual counters are read with each sample.
-        if args.interval.is_some() || counted.every.is_some() || tick.last {
-            bank.read(tick.readings)
-        } else {
-            bank.read_counts(tick.readings)
-        }
-        while let Some(why) = bank.complaint() {
-            eprintln!("steer: {why}");
-        }
-        counting_record::keep(recorder.as_mut(), tick, Some(&bank));
-        let flow = screen.show(tick, &bank, &mut *out);
+    let mut screen = Screen::new(&args, per, &counted, &core_types, &names);
+    let summary = counting.run(|tick, bank| {
+        counting_record::keep(recorder.as_mut(), tick, Some(bank));
+        let flow = screen.show(tick, bank, &mut *out);
         counting_record::kept(recorder.as_mut());
         flow
     })?;
@@ -212,18 +178,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(counting_record::exit_code(&summary)))
 }
 
-/// Returns an error if virtual counters are requested that are read per thread, and no threads are counted.
-fn check_threads(args: &Args, wanted: &Wanted, counted: &Counted) -> anyhow::Result<()> {
-    match wanted.by_thread(counted) {
-        Some(name) if !reads_threads(args) => {
-            let remedy = "it is for programs, -p or -t, without --per total";
-            let why = format!("`{name}` is sampled per thread: {remedy}");
-            Err(failure(Kind::Usage, why))
-        }
-        _ => Ok(()),
-    }
-}
-
 const fn style(args: &Args) -> Style {
     if args.json {
         Style::Json
@@ -234,92 +188,30 @@ const fn style(args: &Args) -> Style {
     }
 }
 
-fn per(args: &Args) -> Per {
-    let by_cpu = args.all || args.cgroup.is_some();
-    match args.per {
-        Some(RowPer::Thread) => Per::Thread,
-        Some(RowPer::Process) => Per::Process,
-        Some(RowPer::Cpu) => Per::Cpu,
-        Some(RowPer::Total) => Per::Total,
-        None if by_cpu => Per::Cpu,
-        None => Per::Thread,
-    }
-}
-
-/// Returns the counting method: without BPF programs if rows are per CPU, because BPF programs do not distinguish CPUs.
-fn bpf(args: &Args) -> anyhow::Result<Bpf> {
-    match (args.per, args.counted.bpf) {
-        (Some(RowPer::Cpu), Bpf::Always) => Err(failure(
-            Kind::Usage,
-            "BPF programs do not distinguish CPUs: omit --per cpu",
-        )),
-        (Some(RowPer::Cpu), _) => Ok(Bpf::Never),
-        (_, bpf) => Ok(bpf),
-    }
-}
-
-/// Returns true if threads are counted individually, not by CPU or as one total.
-fn reads_threads(args: &Args) -> bool {
-    let together = args.per == Some(RowPer::Total) && args.cpus.is_none();
-    !args.all && args.cgroup.is_none() && !together
-}
-
-fn request(args: &Args, target: Target, pmus: &Pmus, counted: &Counted) -> anyhow::Result<Request> {
-    let by_cpu = matches!(target, Target::Cpus | Target::Cgroup(_));
-    if by_cpu && matches!(args.per, Some(RowPer::Thread | RowPer::Process)) {
-        return Err(failure(
-            Kind::Usage,
-            "-a and --cgroup count by CPU; rows can be per cpu or total",
-        ));
-    }
-    let together = args.per == Some(RowPer::Total);
-    let whole = args.interval.is_none() && counted.every.is_none() && !together;
-    if let (Some(name), true) = (counted.outside.first(), whole) {
-        let remedy = "give one with -i, as in -i 100ms, or ask for --per total";
-        return Err(failure(
-            Kind::Usage,
-            format!("`{name}` is read at the end of intervals: {remedy}"),
-        ));
-    }
-    if counted.every.is_some() && (by_cpu || args.per.is_some_and(|p| p != RowPer::Thread)) {
-        return Err(failure(
-            Kind::Usage,
-            "--every samples single threads of a program, -p or -t, without --per",
-        ));
-    }
-    for wanted in [&args.cpus, &args.bind].into_iter().flatten() {
-        if let Some(cpu) = wanted.iter().find(|cpu| !pmus.online.contains(*cpu)) {
-            return Err(CounterError::Offline {
-                cpu: cpu.0,
-                online: pmus.online.to_string(),
-            }
-            .into());
-        }
-    }
-    Ok(Request {
-        target,
-        sets: counted.sets.clone(),
-        plan: counted.plan.clone(),
+/// Returns the requested count.
+fn count(args: &Args) -> anyhow::Result<Count> {
+    let counted = &args.counted;
+    Ok(Count {
+        events: counted.events.clone(),
+        metrics: counted.metrics.clone(),
+        metric_files: counted.metric_file.clone(),
+        event_lists: counted.event_lists.clone(),
+        virtuals: counted.virtuals.clone(),
+        modules: counted.modules.clone(),
+        root: counted.root.clone(),
+        bpf: counted.bpf,
         interval: args.interval,
+        every: args.every.clone(),
         samples: args.samples,
         duration: args.duration,
-        every: counted.every,
-        prompt: !args.counted.virtuals.is_empty() || !counted.outside.is_empty(),
-        cpus: args.cpus.clone().unwrap_or_else(|| pmus.online.clone()),
+        per: args.per,
+        cpus: args.cpus.clone(),
         bind: args.bind.clone(),
-        total: together && args.cpus.is_none(),
-        output: None,
-        core_types: CoreTypes::of(pmus),
+        ..Count::new(target(args)?)
     })
 }
 
 fn target(args: &Args) -> anyhow::Result<Target> {
-    if args.samples.is_some() && args.interval.is_none() {
-        return Err(failure(
-            Kind::Usage,
-            "-n counts samples, which needs an interval: give one with -i, as in -i 100ms",
-        ));
-    }
     if !args.command.is_empty() {
         return Ok(Target::Launch(args.command.clone()));
     }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
-use countersteer_counters::{CoreTypes, Request, Session, Summary};
+use countersteer_counters::{CoreTypes, Session, Summary};
 use countersteer_model::counters::{Fold, Per, Samples};
 use countersteer_report::readings::Style;
 use countersteer_report::{number, table};
@@ -11,6 +11,7 @@ use countersteer_sysfs::launch::Ending;
 
 use super::{Args, screen, style};
 use crate::bpf::loader;
+use crate::count::Planned;
 use crate::counted::Counted;
 use crate::counting_record;
 
@@ -33,18 +34,14 @@ struct Spread {
 }
 
 /// Runs the program `times` times and prints the statistics. Returns the exit code of the last run.
-pub(super) fn run(
-    times: u32,
-    request: &Request,
-    counted: &Counted,
-    args: &Args,
-) -> anyhow::Result<ExitCode> {
+pub(super) fn run(times: u32, planned: &Planned, args: &Args) -> anyhow::Result<ExitCode> {
+    let (request, counted) = (&planned.request, &planned.counted);
     let mut quantities = Vec::new();
     let mut last = Summary::default();
     let mut out = None;
     for run in 0..times as usize {
         let mut sums = Fold::new(Per::Total);
-        let session = Session::open(request.clone(), loader(super::bpf(args)?))?;
+        let session = Session::open(request.clone(), loader(planned.count.method()?))?;
         // At this point the counters are open, so an earlier file of rows may be replaced.
         if out.is_none() {
             out = Some(screen::output(args)?);

@@ -9,7 +9,7 @@ use countersteer_model::counters::{Fold, Owner, Per, Samples};
 use countersteer_model::units::Nanos;
 use countersteer_report::readings::{Form, Style, Writer};
 
-use super::{Args, per, style};
+use super::{Args, style};
 use crate::counted::Counted;
 use crate::live_table::LiveTable;
 use crate::output::create;
@@ -32,11 +32,11 @@ pub(super) struct Screen<'a> {
 impl<'a> Screen<'a> {
     pub(super) fn new(
         args: &Args,
+        per: Per,
         counted: &'a Counted,
         core_types: &'a CoreTypes,
         names: &'a [&'a str],
     ) -> Self {
-        let per = per(args);
         // Counts are printed next to the metrics if -e or a derived virtual counter of -v requested them.
         let own_events =
             !args.counted.events.is_empty() || counted.sets.len() > args.counted.metrics.len();
