@@ -22,6 +22,7 @@ from ._countersteer import (
     Experiment,
     Machine,
     Record,
+    Samples,
     Table,
     Workload,
     cases,
@@ -30,15 +31,16 @@ from ._countersteer import (
     read_record,
     workloads,
 )
-from .counting import count
+from .counting import Stat, count, stat, top
 from .policy import View, policy
 from .profile import Profile
-from .program import Run, run, steer
+from .program import Run, run, steer, trial
 from .sweep import sweep
 
 __all__ = [
-    "Comparison", "CountersteerError", "Experiment", "Machine", "Profile", "Record", "Run", "Table", "View", "Workload",
-    "cases", "compare", "count", "machines", "models", "policies", "policy", "read_record", "reproduce", "run", "steer", "sweep", "workloads",
+    "Comparison", "CountersteerError", "Experiment", "Machine", "Profile", "Record", "Run", "Samples", "Stat", "Table", "View", "Workload",
+    "cases", "compare", "count", "machines", "models", "policies", "policy", "read_record", "reproduce", "run", "stat", "steer", "sweep", "top", "trial",
+    "workloads",
 ]
 
 

@@ -87,6 +87,13 @@ class Counters:
     def stop(self) -> None: ...
     def read(self) -> list[tuple[str, str | None, int | None, int, int]]: ...
 
+@final
+class Samples:
+    def __new__(cls, options: dict[str, Any]) -> Samples: ...
+    def __iter__(self) -> Samples: ...
+    def __next__(self) -> Table: ...
+    def stop(self) -> None: ...
+
 def machines() -> list[str]: ...
 def workloads() -> list[str]: ...
 def policies() -> list[tuple[str, str, str]]: ...
@@ -109,3 +116,36 @@ def add_policy(
 def give_own(words: list[str], folder: str) -> None: ...
 def main(words: list[str]) -> int: ...
 def call(words: list[str]) -> bool: ...
+def run(
+    policy: str,
+    *,
+    command: list[str] | None = None,
+    workload: str | None = None,
+    pid: list[int] | None = None,
+    cgroup: str | PathLike[str] | None = None,
+    engine: str = "affinity",
+    period_s: float = 0.1,
+    seconds: float | None = None,
+    seed: int = 1,
+    dry_run: bool = False,
+    record: str | PathLike[str] | None = None,
+    machine: str | None = None,
+    foreground: str | None = None,
+    latency: bool = False,
+) -> tuple[str, list[str]]: ...
+def stat(options: dict[str, Any]) -> tuple[Table, float, float, float, int | None]: ...
+def trial(
+    command: list[str],
+    policy: str,
+    baseline: str,
+    *,
+    by: str = "wall",
+    score: str | None = None,
+    pairs: int | None = None,
+    seconds: float | None = None,
+    until_decided: bool = False,
+    confidence: float = 0.95,
+    margin: float = 0.01,
+    seed: int = 1,
+    records: str | PathLike[str] | None = None,
+) -> str: ...

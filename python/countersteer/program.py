@@ -13,10 +13,10 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
+from typing import Any
 
 from . import _countersteer
 from ._countersteer import CountersteerError, Record
@@ -47,9 +47,11 @@ def ask(*words: str | PathLike[str]) -> str:
 class Run:
     """What came of programs that ran under a policy."""
 
-    def __init__(self, summary: dict, record: Record | None):
+    def __init__(self, summary: dict[str, Any], record: Record | None, planned: list[str]):
         self.summary = summary
         self.record = record
+        self.planned = planned
+        """The decisions of a dry run, a line each."""
 
     @property
     def dropped(self) -> str | None:
@@ -61,34 +63,101 @@ class Run:
         return f"Run({programs}; {self.summary['decisions']} decisions)"
 
 
+def _words(command: Sequence[str | PathLike[str]]) -> list[str]:
+    return [fspath(word) for word in command]
+
+
 def run(
-    command: Sequence[str] | PathLike[str] | str,
+    command: Sequence[str | PathLike[str]] | PathLike[str] | str | None = None,
     policy: str | type = "linux",
     *,
+    pid: Sequence[int] | int | None = None,
+    cgroup: str | PathLike[str] | None = None,
     period_ms: float = 100,
     seconds: float | None = None,
     engine: str = "affinity",
     seed: int = 1,
     dry_run: bool = False,
     record: str | PathLike[str] | None = None,
+    machine: str | None = None,
+    foreground: str | None = None,
+    latency: bool = False,
 ) -> Run:
     """Runs a program of this machine under a policy until it ends, or for so many seconds.
 
-    ``command``: the program with its arguments, or the path of a workload's file. ``record``: the folder of a record, which
-    ``read_record`` reads. A policy that raises, hangs or answers nonsense is dropped, and the program runs on: ``run.dropped`` has
-    the traceback.
+    ``command``: the program with its arguments, or the path of a workload's file; or ``pid``: running processes, or ``cgroup``: the
+    folder of a control group. ``record``: the folder of a record, which ``read_record`` reads. A policy that raises, hangs or answers
+    nonsense is dropped, and the program runs on: ``run.dropped`` has the traceback. ``latency``: percentiles of run-queue latency (root).
     """
     from . import _name
 
     _countersteer.give_own(_OWN, _FOLDER)
-    whom = ["-w", fspath(command)] if isinstance(command, (str, PathLike)) else ["--", *command]
-    with tempfile.TemporaryDirectory() as scratch:
-        summary = Path(scratch, "summary.json")
-        words = ["steer", "run", "-P", _name(policy), "--engine", engine, "-i", f"{period_ms}ms", "--seed", str(seed)]
-        words += ["--summary", str(summary)]
-        words += ["--duration", f"{seconds}s"] if seconds else []
-        words += ["--dry-run"] if dry_run else []
-        words += ["-o", fspath(record)] if record else []
-        _countersteer.call([*words, *whom])
-        found = json.loads(summary.read_text())
-    return Run(found, _countersteer.read_record(record) if record else None)
+    words: list[str] | None = None
+    workload: str | None = None
+    if isinstance(command, (str, PathLike)):
+        workload = fspath(command)
+    elif command is not None:
+        words = _words(command)
+    summary, planned = _countersteer.run(
+        _name(policy),
+        command=words,
+        workload=workload,
+        pid=_several(pid),
+        cgroup=cgroup,
+        engine=engine,
+        period_s=period_ms / 1e3,
+        seconds=seconds,
+        seed=seed,
+        dry_run=dry_run,
+        record=record,
+        machine=machine,
+        foreground=foreground,
+        latency=latency,
+    )
+    return Run(json.loads(summary), _countersteer.read_record(record) if record else None, planned)
+
+
+def _several(ids: Sequence[int] | int | None) -> list[int] | None:
+    return [ids] if isinstance(ids, int) else None if ids is None else list(ids)
+
+
+def trial(
+    command: Sequence[str | PathLike[str]],
+    policy: str | type,
+    baseline: str | type = "linux",
+    *,
+    by: str = "wall",
+    score: str | None = None,
+    pairs: int | None = None,
+    seconds: float | None = None,
+    until_decided: bool = False,
+    confidence: float = 0.95,
+    margin: float = 0.01,
+    seed: int = 1,
+    records: str | PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """Compares whole runs of a program under two arms, in pairs of random order: ``{"programs": [...], "all": {...}}``.
+
+    ``policy`` and ``baseline``: policies, or commands that start the program (``"taskset -c 0-3"``). ``by``: ``wall``, ``latency`` or
+    ``latency-p99``; ``score``: a command that prints a figure after each run, greater is better. A gain has ``gain`` (0.05 is 5 %),
+    its ``interval``, valid at any time, and its ``verdict``. Policies in Python are not known to the runs, which are processes.
+    """
+    from . import _name
+
+    _countersteer.give_own(_OWN, _FOLDER)
+    return json.loads(
+        _countersteer.trial(
+            _words(command),
+            _name(policy),
+            _name(baseline),
+            by=by,
+            score=score,
+            pairs=pairs,
+            seconds=seconds,
+            until_decided=until_decided,
+            confidence=confidence,
+            margin=margin,
+            seed=seed,
+            records=records,
+        )
+    )

@@ -1,5 +1,6 @@
 """Policies in Python on real threads of this machine, and what becomes of those that fail."""
 
+import os
 import subprocess
 import sys
 import time
@@ -80,8 +81,64 @@ def test_a_policy_that_fails_is_dropped_with_its_traceback(decide, what):
 def test_a_wrong_option_is_an_error_and_this_process_goes_on():
     with pytest.raises(cs.CountersteerError, match="no policy `fastest`"):
         cs.run(PROGRAM, "fastest")
-    with pytest.raises(cs.CountersteerError, match="invalid value 'none'"):
+    with pytest.raises(cs.CountersteerError, match="no engine `none`: auto, affinity, scx, scx-full"):
         cs.run(PROGRAM, engine="none")
+
+
+def test_a_dry_run_tells_what_it_would_do_and_options_are_checked(tmp_path):
+    run = cs.run(["sleep", "0.3"], "aarr", dry_run=True, period_ms=50)
+    assert run.summary["decisions"] > 1 and all(isinstance(line, str) for line in run.planned)
+    for wrong, what in [({"period_ms": 0}, "the period is 0"), ({"pid": 1}, "only one of them"), ({"machine": "pdp-11"}, "pdp-11")]:
+        with pytest.raises(cs.CountersteerError, match=what):
+            cs.run(["true"], **wrong)
+    cs.run(["true"], record=tmp_path / "one.rec")
+    with pytest.raises(cs.CountersteerError, match="has a record already"):
+        cs.run(["true"], record=tmp_path / "one.rec")
+
+
+def test_short_programs_leave_nothing_open():
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        assert cs.run(["true"]).summary["programs"][0]["exit_code"] == 0
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
+
+
+def test_a_program_is_counted_with_its_threads_and_processes():
+    found = cs.stat(["sh", "-c", "true & wait"], metrics="page_faults/seconds")
+    rows = pa.table(found.rows)
+    assert found.exit_code == 0 and found.elapsed_s > 0
+    assert {"page_faults", "page_faults/seconds"} <= set(rows.column("counter").to_pylist())
+    assert len(set(rows.column("tid").to_pylist())) == 2 and set(rows.column("name").to_pylist()) == {"sh"}
+    total = pa.table(cs.stat(["true"], events="task_clock", per="total").rows)
+    assert total.num_rows == 1 and total.column("value")[0].as_py() > 0
+    for wrong, what in [({"events": "no_event"}, "no_event"), ({"per": "core"}, "no rows per `core`"), ({"cpus": "x"}, "x")]:
+        with pytest.raises(cs.CountersteerError, match=what):
+            cs.stat(["true"], **wrong)
+
+
+def test_intervals_are_yielded_while_a_program_runs():
+    program = ["sh", "-c", "n=0; while :; do n=$((n+1)); done"]
+    samples = cs.top(program, events="task_clock", interval_ms=50)
+    tables = [pa.table(rows) for rows, _ in zip(samples, range(3))]
+    assert [t.column("counter").to_pylist() for t in tables] == [["task_clock"]] * 3
+    ends = [t.column("end_s")[0].as_py() for t in tables]
+    assert ends == sorted(ends) and all(t.column("value")[0].as_py() > 0 for t in tables)
+    (pid,) = set(tables[0].column("pid").to_pylist())
+    samples.stop()
+    assert list(samples) == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    finished = list(cs.top(["sleep", "0.2"], events="task_clock", interval_ms=50))
+    assert finished
+    with pytest.raises(cs.CountersteerError, match="no_event"):
+        cs.top(["true"], events="no_event")
+
+
+def test_whole_runs_are_compared():
+    found = cs.trial(["sleep", "0.05"], "nice -n 1", "linux", pairs=3)
+    assert found["all"]["pairs"] == 3 and abs(found["all"]["gain"]) < 0.5
+    with pytest.raises(cs.CountersteerError, match="neither a policy nor a program"):
+        cs.trial(["true"], "no-such-thing")
 
 
 @pytest.mark.parametrize("command", [["steer"], [sys.executable, "-m", "countersteer"]], ids=["steer", "module"])

@@ -11,6 +11,7 @@ mod papers;
 mod policy;
 mod program;
 mod record;
+mod session;
 mod sweep;
 mod table;
 
@@ -32,6 +33,8 @@ mod _countersteer {
     use super::program::{call, give_own, main};
     #[pymodule_export]
     use super::record::{Record, read_record};
+    #[pymodule_export]
+    use super::session::{Samples, run, stat, trial};
     #[pymodule_export]
     use super::sweep::{chunks, run_chunk};
     #[pymodule_export]

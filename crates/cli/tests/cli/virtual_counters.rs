@@ -131,7 +131,7 @@ fn virtual_counters_have_columns_beside_the_counts_and_stand_in_the_record() {
         "-i",
         "100ms",
         "-n",
-        "2",
+        "5",
         "--columns",
         "energy%,name",
     ];

@@ -25,6 +25,25 @@ pub enum EngineName {
     ScxFull,
 }
 
+impl EngineName {
+    /// Engines by name, as on command lines.
+    pub const NAMES: [(&'static str, Self); 4] = [
+        ("auto", Self::Auto),
+        ("affinity", Self::Affinity),
+        ("scx", Self::Scx),
+        ("scx-full", Self::ScxFull),
+    ];
+
+    /// Engine of this name; `None` if there is none.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMES
+            .iter()
+            .find(|(n, _)| *n == name)
+            .map(|(_, e)| *e)
+    }
+}
+
 /// Loads the sched_ext scheduler for an engine name. Returns `None` if affinity masks are used instead, as in every dry run.
 /// `events` requests the wakeups, sleeps and migrations of each thread.
 pub fn scheduler(

@@ -45,6 +45,15 @@ pub enum By {
     LatencyP99,
 }
 
+impl By {
+    /// Measures by name, as on command lines.
+    pub const NAMES: [(&'static str, Self); 3] = [
+        ("wall", Self::Wall),
+        ("latency", Self::Latency),
+        ("latency-p99", Self::LatencyP99),
+    ];
+}
+
 /// Number of runs, and rules for the verdict.
 pub struct RunsPlan<'a> {
     pub sides: [&'a Side; 2],

@@ -1,0 +1,431 @@
+//! Sessions on this machine: programs under a policy, counts, and trials.
+//!
+//! Input: commands and options. Output: tables, and JSON text for values without a fixed shape. Nothing passes through a command
+//! line or a file.
+
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array};
+use countersteer_model::units::Nanos;
+use countersteer_session::count::{Count, CountRow, RowPer, Stopper, Target};
+use countersteer_session::error::kind_of;
+use countersteer_session::live::{Live, Targets};
+use countersteer_session::steering::engine::EngineName;
+use countersteer_session::steering::error::SteeringError;
+use countersteer_session::steering::job;
+use countersteer_session::steering::tally::Tell;
+use countersteer_session::steering::whole_runs::{self, By, RunsPlan, Side};
+use pyo3::prelude::*;
+
+use crate::error::{failure, raised};
+use crate::table::Table;
+
+/// Time for which the interpreter waits for an interval before it looks for signals.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// Time for which a program may end by itself before it is killed.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Value of one of the names, or an error that lists them.
+fn named<T: Copy>(what: &str, name: &str, names: &[(&str, T)]) -> PyResult<T> {
+    let found = names.iter().find(|(known, _)| *known == name);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let known: Vec<&str> = names.iter().map(|(known, _)| *known).collect();
+        let known = known.join(", ");
+        raised(anyhow::anyhow!("no {what} `{name}`: {known}"))
+    })
+}
+
+/// Time of a number of seconds above 0.
+fn time(what: &str, seconds: f64) -> PyResult<Nanos> {
+    if seconds > 0.0 && seconds.is_finite() {
+        return Ok(Nanos::from_secs_f64(seconds));
+    }
+    let why = anyhow::anyhow!("{what} is {seconds} s; it must be above 0");
+    Err(raised(why))
+}
+
+/// Runs without the interpreter's lock. Panics of a policy become exceptions.
+fn detached<T: Send>(
+    py: Python<'_>,
+    run: impl FnOnce() -> anyhow::Result<T> + Send,
+) -> PyResult<T> {
+    py.detach(|| catch_unwind(AssertUnwindSafe(run)))
+        .map_err(failure)?
+        .map_err(raised)
+}
+
+/// Programs of the arguments, of which exactly one is given.
+fn targets(
+    command: Option<Vec<String>>,
+    workload: Option<String>,
+    pid: Option<Vec<u32>>,
+    cgroup: Option<PathBuf>,
+) -> PyResult<Targets> {
+    match (command, workload, pid, cgroup) {
+        (Some(words), None, None, None) => Ok(Targets::Command(words)),
+        (None, Some(name), None, None) => Ok(Targets::Workload(name)),
+        (None, None, Some(pids), None) => Ok(Targets::Processes(pids)),
+        (None, None, None, Some(folder)) => Ok(Targets::Cgroup(folder)),
+        _ => Err(raised(anyhow::anyhow!(
+            "name a command or workload, processes (pid) or a control group (cgroup), and only one of them"
+        ))),
+    }
+}
+
+/// Runs programs under a policy. Returns the summary as JSON text, and the decisions of a dry run as lines.
+#[pyfunction]
+#[pyo3(signature = (policy, *, command=None, workload=None, pid=None, cgroup=None, engine="affinity", period_s=0.1,
+    seconds=None, seed=1, dry_run=false, record=None, machine=None, foreground=None, latency=false))]
+#[allow(clippy::too_many_arguments)] // They are keywords in Python.
+pub fn run(
+    py: Python<'_>,
+    policy: String,
+    command: Option<Vec<String>>,
+    workload: Option<String>,
+    pid: Option<Vec<u32>>,
+    cgroup: Option<PathBuf>,
+    engine: &str,
+    period_s: f64,
+    seconds: Option<f64>,
+    seed: u64,
+    dry_run: bool,
+    record: Option<PathBuf>,
+    machine: Option<String>,
+    foreground: Option<String>,
+    latency: bool,
+) -> PyResult<(String, Vec<String>)> {
+    if let Some(dir) = record.as_ref().filter(|d| d.join("manifest.json").exists()) {
+        let shown = dir.display();
+        return Err(raised(anyhow::anyhow!(
+            "{shown} has a record already: name another folder"
+        )));
+    }
+    let engine = named("engine", engine, &EngineName::NAMES)?;
+    let period = time("the period", period_s)?;
+    let until = seconds.map_or(Ok(Nanos::NEVER), |s| time("the time", s))?;
+    let targets = targets(command, workload, pid, cgroup)?;
+    let planned: Arc<Mutex<Vec<String>>> = Arc::default();
+    let done = detached(py, || {
+        let lines = Arc::clone(&planned);
+        let tell: Tell = Box::new(move |line: &str| locked(&lines).push(line.to_owned()));
+        let live = Live {
+            policy,
+            foreground,
+            engine,
+            period,
+            until,
+            dry: dry_run,
+            machine,
+            seed,
+            record,
+            latency,
+            tell: dry_run.then_some(tell),
+            hung,
+            ..Live::new(targets)
+        };
+        live.run()
+    })?;
+    let summary = serde_json::to_string(&done.summary).map_err(raised)?;
+    let lines = std::mem::take(&mut *locked(&planned));
+    Ok((summary, lines))
+}
+
+/// Ends this process: a policy of the core never returns from a decision, so the run cannot end.
+fn hung(error: SteeringError) -> ! {
+    let error = anyhow::Error::from(error);
+    eprintln!("countersteer: {error}");
+    std::process::exit(i32::from(kind_of(&error) as u8))
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Options of a count, as keywords of Python.
+#[derive(FromPyObject)]
+struct Options {
+    #[pyo3(item)]
+    command: Option<Vec<String>>,
+    #[pyo3(item)]
+    pid: Option<Vec<u32>>,
+    #[pyo3(item)]
+    tid: Option<Vec<u32>>,
+    #[pyo3(item)]
+    cgroup: Option<PathBuf>,
+    #[pyo3(item)]
+    events: Vec<String>,
+    #[pyo3(item)]
+    metrics: Vec<String>,
+    #[pyo3(item)]
+    virtual_: Vec<String>,
+    #[pyo3(item)]
+    modules: Vec<PathBuf>,
+    #[pyo3(item)]
+    interval_s: Option<f64>,
+    #[pyo3(item)]
+    every: Option<String>,
+    #[pyo3(item)]
+    seconds: Option<f64>,
+    #[pyo3(item)]
+    per: Option<String>,
+    #[pyo3(item)]
+    cpus: Option<String>,
+}
+
+impl Options {
+    fn count(self) -> PyResult<Count> {
+        let given = [
+            self.command.map(Target::Launch),
+            self.pid.map(Target::Processes),
+            self.tid.map(Target::Threads),
+            self.cgroup.map(Target::Cgroup),
+        ];
+        let mut given = given.into_iter().flatten();
+        let target = given.next().unwrap_or(Target::Cpus);
+        if given.next().is_some() {
+            let why =
+                "name one of command, pid, tid and cgroup; without them, all CPUs are counted";
+            return Err(raised(anyhow::anyhow!(why)));
+        }
+        const PER: [(&str, RowPer); 4] = [
+            ("thread", RowPer::Thread),
+            ("process", RowPer::Process),
+            ("cpu", RowPer::Cpu),
+            ("total", RowPer::Total),
+        ];
+        let per = self.per.map(|name| named("rows per", &name, &PER));
+        let cpus = self.cpus.map(|list| list.parse()).transpose();
+        Ok(Count {
+            events: self.events,
+            metrics: self.metrics,
+            virtuals: self.virtual_,
+            modules: self.modules,
+            interval: self
+                .interval_s
+                .map(|s| time("the interval", s))
+                .transpose()?,
+            every: self.every,
+            duration: self.seconds.map(|s| time("the time", s)).transpose()?,
+            per: per.transpose()?,
+            cpus: cpus.map_err(|why: countersteer_model::cpuset::BadCpuList| raised(why))?,
+            ..Count::new(target)
+        })
+    }
+}
+
+/// Table of the rows of a count.
+fn table(rows: &[CountRow]) -> PyResult<Table> {
+    let floats = |of: fn(&CountRow) -> f64| -> ArrayRef {
+        Arc::new(Float64Array::from_iter_values(rows.iter().map(of)))
+    };
+    let numbers = |of: fn(&CountRow) -> Option<u32>| -> ArrayRef {
+        Arc::new(rows.iter().map(of).collect::<UInt32Array>())
+    };
+    let texts = |of: fn(&CountRow) -> &str| -> ArrayRef {
+        Arc::new(StringArray::from_iter_values(rows.iter().map(of)))
+    };
+    let columns = [
+        ("end_s", floats(|r| r.end_s)),
+        ("running_s", floats(|r| r.running_s)),
+        ("pid", numbers(|r| r.pid)),
+        ("tid", numbers(|r| r.tid)),
+        ("cpu", numbers(|r| r.cpu)),
+        ("name", texts(|r| &r.name)),
+        ("core_type", texts(|r| &r.core_type)),
+        ("counter", texts(|r| &r.counter)),
+        ("value", floats(|r| r.value)),
+    ];
+    let batch = RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| {
+        let nullable = matches!(name, "pid" | "tid" | "cpu");
+        (name, column, nullable)
+    }));
+    Ok(Table::new(vec![batch.map_err(raised)?]))
+}
+
+/// Counts to the end. Returns the values, and elapsed, user and system seconds with the exit code of a started program.
+#[pyfunction]
+pub fn stat(
+    py: Python<'_>,
+    options: Bound<'_, PyAny>,
+) -> PyResult<(Table, f64, f64, f64, Option<i32>)> {
+    let count = options.extract::<Options>()?.count()?;
+    let found = detached(py, || count.plan()?.open()?.rows())?;
+    let seconds = [
+        found.summary.elapsed,
+        found.summary.user,
+        found.summary.system,
+    ];
+    let [elapsed, user, system] = seconds.map(Nanos::as_secs_f64);
+    let code = found.summary.ending.map(|ending| ending.code());
+    Ok((table(&found.rows)?, elapsed, user, system, code))
+}
+
+/// Values of a count, an interval at a time; counting goes on while nothing is read.
+#[pyclass(frozen, module = "countersteer")]
+pub struct Samples {
+    rows: Mutex<Receiver<anyhow::Result<Vec<CountRow>>>>,
+    stopper: Mutex<Option<Stopper>>,
+    counting: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Number of intervals that wait for the reader before counting waits for it.
+const WAITING: usize = 1024;
+
+#[pymethods]
+impl Samples {
+    #[new]
+    fn new(py: Python<'_>, options: Bound<'_, PyAny>) -> PyResult<Self> {
+        let count = options.extract::<Options>()?.count()?;
+        let (rows, taken) = sync_channel(WAITING);
+        let (opened, open) = sync_channel(1);
+        let counting = std::thread::spawn(move || {
+            let begun = count.plan().and_then(|planned| planned.open());
+            let begun = begun.and_then(|mut counting| Ok((counting.stopper()?, counting)));
+            let (stopper, counting) = match begun {
+                Ok(begun) => begun,
+                Err(error) => return drop(opened.send(Err(error))),
+            };
+            let _ = opened.send(Ok(stopper));
+            let ended = counting.each_rows(|of_interval| {
+                let gone = rows.send(Ok(of_interval)).is_err();
+                if gone {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            });
+            if let Err(error) = ended {
+                let _ = rows.send(Err(error));
+            }
+        });
+        let stopper = py
+            .detach(move || open.recv())
+            .map_err(raised)?
+            .map_err(raised)?;
+        Ok(Self {
+            rows: Mutex::new(taken),
+            stopper: Mutex::new(Some(stopper)),
+            counting: Mutex::new(Some(counting)),
+        })
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    /// Values of the next interval; `None` at the end.
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Table>> {
+        loop {
+            match py.detach(|| locked(&self.rows).recv_timeout(GLANCE)) {
+                Ok(rows) => return table(&rows.map_err(raised)?).map(Some),
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            }
+        }
+    }
+
+    /// Ends counting, and a started program.
+    fn stop(&self, py: Python<'_>) {
+        py.detach(|| self.end());
+    }
+}
+
+impl Samples {
+    fn end(&self) {
+        let Some(stopper) = locked(&self.stopper).take() else {
+            return;
+        };
+        stopper.stop();
+        let asked = Instant::now();
+        let mut killed = false;
+        // The channel is emptied, because the sender waits for room before it notices the end.
+        loop {
+            match locked(&self.rows).recv_timeout(GLANCE) {
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) if asked.elapsed() > GRACE && !killed => {
+                    stopper.stop();
+                    killed = true;
+                }
+                _ => {}
+            }
+        }
+        if let Some(counting) = locked(&self.counting).take() {
+            let _ = counting.join();
+        }
+    }
+}
+
+impl Drop for Samples {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Compares whole runs of a command under two arms. Returns the gains of programs and of all together, as JSON text.
+#[pyfunction]
+#[pyo3(signature = (command, policy, baseline, *, by="wall", score=None, pairs=None, seconds=None, until_decided=false,
+    confidence=0.95, margin=0.01, seed=1, records=None))]
+#[allow(clippy::too_many_arguments)] // They are keywords in Python.
+pub fn trial(
+    py: Python<'_>,
+    command: Vec<String>,
+    policy: &str,
+    baseline: &str,
+    by: &str,
+    score: Option<String>,
+    pairs: Option<u64>,
+    seconds: Option<f64>,
+    until_decided: bool,
+    confidence: f64,
+    margin: f64,
+    seed: u64,
+    records: Option<PathBuf>,
+) -> PyResult<String> {
+    let sides = [policy, baseline].map(Side::parse);
+    let [policy, baseline] = sides;
+    let sides = [policy.map_err(raised)?, baseline.map_err(raised)?];
+    if !(0.5..1.0).contains(&confidence) || !(0.0..1.0).contains(&margin) {
+        let why =
+            format!("confidence {confidence} must be .5 to below 1, margin {margin} 0 to below 1");
+        return Err(raised(anyhow::anyhow!(why)));
+    }
+    if command.is_empty() || pairs.is_some_and(|pairs| pairs < 2) {
+        return Err(raised(anyhow::anyhow!(
+            "name a command, and at least 2 pairs"
+        )));
+    }
+    if let Some(folder) = &records {
+        std::fs::create_dir_all(folder).map_err(raised)?;
+    }
+    let plan = RunsPlan {
+        sides: [&sides[0], &sides[1]],
+        commands: &[command],
+        by: named("measure", by, &By::NAMES)?,
+        score: score.as_deref(),
+        pairs,
+        until: seconds
+            .map(|s| time("the time", s))
+            .transpose()?
+            .map(|t| Duration::from_nanos(t.0)),
+        until_decided,
+        confidence,
+        margin,
+        seed,
+        records: records.as_deref(),
+    };
+    let measured = Mutex::default();
+    detached(py, || {
+        job::restore()?;
+        whole_runs::run(&plan, &measured)
+    })?;
+    let (programs, all) = locked(&measured).gains(confidence, margin);
+    let found = serde_json::json!({ "programs": programs, "all": all });
+    serde_json::to_string(&found).map_err(raised)
+}
