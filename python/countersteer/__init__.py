@@ -33,13 +33,13 @@ from ._countersteer import (
 )
 from .counting import Stat, count, stat, top
 from .policy import View, policy
-from .profile import Profile
+from .profile import Profile, mrc
 from .program import Run, run, steer, trial
 from .sweep import sweep
 
 __all__ = [
     "Comparison", "CountersteerError", "Experiment", "Machine", "Profile", "Record", "Run", "Samples", "Stat", "Table", "View", "Workload",
-    "cases", "compare", "count", "machines", "models", "policies", "policy", "read_record", "reproduce", "run", "stat", "steer", "sweep", "top", "trial",
+    "blame", "cases", "compare", "count", "machines", "models", "mrc", "policies", "policy", "read_record", "reproduce", "run", "stat", "steer", "sweep", "top", "trial",
     "workloads",
 ]
 
@@ -75,6 +75,12 @@ def compare(machine, workload, policies: str | type | Iterable, seeds: int = 3, 
         for seed in range(1, seeds + 1)
     ]
     return Comparison.of(experiments)
+
+
+def blame(machine, workload, policy: str | type = "linux", seeds: int = 3, *, instead: Iterable[str | type] = ("mpi", "joint"), **options) -> dict:
+    """Who slows down whom, and by how much: the programs, their slowdowns, ``caused[victim][cause]``, other policies, a partition."""
+    experiment = Experiment(_machine(machine), _workload(workload), _name(policy), 1, **options)
+    return json.loads(experiment.blame_json(seeds, [_name(one) for one in instead]))
 
 
 def reproduce(name: str) -> list[dict]:

@@ -8,6 +8,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
+from . import _countersteer
 from .program import ask
 
 
@@ -25,7 +26,7 @@ class Profile:
     @staticmethod
     def load(path: str | PathLike[str]) -> Profile:
         """A profile's file, recorded or tabulated."""
-        return Profile(Path(path), json.loads(ask("profile", "show", path, "--json")))
+        return Profile(Path(path), json.loads(_countersteer.profile(path)))
 
     @staticmethod
     def record(
@@ -42,5 +43,17 @@ class Profile:
         ask(*words, "--", *command)
         return Profile.load(output)
 
+    def misses(self, *sizes: int) -> dict[int, float]:
+        """Misses per kilo-instruction by the size in bytes of a fully associative cache; 16 KiB to 16 MiB by default."""
+        wanted = list(sizes) or [1024 << log for log in range(4, 15)]
+        return dict(zip(wanted, _countersteer.misses(self.path, wanted), strict=True))
+
     def __repr__(self) -> str:
         return f"Profile({self.name}: {self.path})"
+
+
+def mrc(machine: str, *profiles: Profile | str | PathLike[str], sizes: Sequence[int] = ()) -> dict[str, Any]:
+    """Predicts what each of several programs gets of a shared last-level cache of these sizes (the machine's own by default), with
+    its misses per kilo-instruction and IPC there and alone."""
+    paths = [fspath(one.path if isinstance(one, Profile) else one) for one in profiles]
+    return json.loads(_countersteer.shares(machine, paths, list(sizes)))

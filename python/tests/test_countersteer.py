@@ -193,3 +193,18 @@ def test_the_papers_cases_run():
     assert case["findings"] and case["verdict"]
     with pytest.raises(cs.CountersteerError, match="no case `fig99`"):
         cs.reproduce("fig99")
+
+
+def test_slowdowns_have_causes_and_programs_share_a_cache():
+    found = cs.blame("core2-quad", "shared-caches", seeds=1, instead=["mpi"], rounds=1)
+    programs = len(found["programs"])
+    assert len(found["caused"]) == programs and all(found["caused"][i][i] == 0 for i in range(programs))
+    assert max(max(row) for row in found["caused"]) > 0.01 and [p["policy"] for p in found["places"]] == ["mpi"]
+    shared = cs.mrc("core2-quad", "stream", "gzip")
+    (size,) = shared["sizes"]
+    assert sum(part["bytes"] for part in size["parts"]) <= 1.01 * size["bytes"]
+    assert all(part["mpki"] >= part["mpki_alone"] for part in size["parts"])
+    misses = cs.Profile.load("gzip").misses(32 << 10, 1 << 20)
+    assert misses[32 << 10] >= misses[1 << 20] >= 0
+    with pytest.raises(cs.CountersteerError, match="no-such"):
+        cs.mrc("core2-quad", "no-such", "gzip")

@@ -119,7 +119,8 @@ def test_a_program_is_counted_with_its_threads_and_processes():
 def test_intervals_are_yielded_while_a_program_runs():
     program = ["sh", "-c", "n=0; while :; do n=$((n+1)); done"]
     samples = cs.top(program, events="task_clock", interval_ms=50)
-    tables = [pa.table(rows) for rows, _ in zip(samples, range(3))]
+    # On a busy host the program may not run in an interval.
+    tables = [pa.table(rows) for rows, _ in zip(filter(len, samples), range(3))]
     assert [t.column("counter").to_pylist() for t in tables] == [["task_clock"]] * 3
     ends = [t.column("end_s")[0].as_py() for t in tables]
     assert ends == sorted(ends) and all(t.column("value")[0].as_py() > 0 for t in tables)

@@ -55,7 +55,7 @@ pub struct Part {
     pub ipc_alone: f64,
 }
 
-/// Reads a profile from a profile file, or from a trace that contains one.
+/// Reads a profile from a profile file, from the library by name, or from a trace that contains one.
 ///
 /// # Errors
 /// Fails if the file is of another kind, or if the trace contains no profile.
@@ -63,7 +63,7 @@ pub fn profile(path: &Path) -> anyhow::Result<Arc<Profile>> {
     let text = if traces::is_trace(&path.to_string_lossy()) {
         traces::open(path)?.0
     } else {
-        library::read(path)?
+        library::profile_text(path)?
     };
     Ok(Arc::new(Profile::parse(&text.path, &text.text)?))
 }

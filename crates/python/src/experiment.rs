@@ -211,6 +211,14 @@ impl Experiment {
         self.experiment.seed
     }
 
+    /// Slowdown that each program causes for each other one, and remedies, over `seeds` seeds from the experiment's on; JSON text.
+    #[pyo3(signature = (seeds = 3, instead = vec!["mpi".to_owned(), "joint".to_owned()]))]
+    fn blame_json(&self, py: Python<'_>, seeds: u64, instead: Vec<String>) -> PyResult<String> {
+        let blame = || lab::blame::blame(&self.experiment, seeds.max(1), &instead);
+        let found = py.detach(|| catch_unwind(AssertUnwindSafe(blame)));
+        serde_json::to_string(&found.map_err(failure)?.map_err(raised)?).map_err(raised)
+    }
+
     /// Runs the experiment.
     fn run(&self, py: Python<'_>) -> PyResult<Comparison> {
         run_all(py, std::slice::from_ref(&self.experiment))

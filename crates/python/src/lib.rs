@@ -3,6 +3,7 @@
 //! Input: names, files, and Python objects that decide. Output: values of the Rust core; tables by the Arrow PyCapsule
 //! interface, which polars, pyarrow, duckdb and pandas read without copies. All computation is in the core.
 
+mod cache;
 mod counting;
 mod error;
 mod experiment;
@@ -19,6 +20,8 @@ use pyo3::prelude::*;
 
 #[pymodule]
 mod _countersteer {
+    #[pymodule_export]
+    use super::cache::{misses, profile, shares};
     #[pymodule_export]
     use super::counting::Counters;
     #[pymodule_export]

@@ -24,7 +24,7 @@ const LINE_BYTES: u64 = 64;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Profile, trace, or - for standard input: a trace, or one address per line (0x... or decimal). With a machine: profiles
-    /// of co-running programs, and traces that contain one
+    /// of co-running programs (files, or names of shipped ones), and traces that contain one
     #[arg(required = true, value_name = "INPUT")]
     inputs: Vec<PathBuf>,
     /// Predict each program's share of a shared LLC, for each cache size, on cores of this machine
