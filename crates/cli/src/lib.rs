@@ -18,8 +18,8 @@ mod top;
 mod values;
 
 use countersteer_session::{
-    bench, bpf, count, counted, counting_record, derivable, doctor, http, interrupt, library, live,
-    modules, notice, online, serving, steering, verdicts, virtuals, waits,
+    bench, bpf, count, counted, counting_record, daemon, derivable, doctor, http, interrupt,
+    library, live, modules, notice, online, serving, steering, trial, verdicts, virtuals, waits,
 };
 
 /// Compiles the code examples of the policy guide as tests.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use countersteer_model::trial::{Gain, Measure, TrialPlan};
+use countersteer_model::trial::{Gain, Measure};
 use countersteer_model::units::Nanos;
 use countersteer_report::judge::trial::Limits;
 use countersteer_report::{judge, number, table, write_atomically};
@@ -13,15 +13,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::print_json;
 use crate::args::{DecisionArgs, HereArgs, Whom};
-use crate::bpf::Bpf;
 use crate::error::{self, Kind, failure};
 use crate::interrupt;
 use crate::output::{RecordOut, make_folder};
-use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
-use crate::steering::engine::EngineName;
-use crate::steering::job::{self, Done, Job};
-use crate::steering::supervisor::Control;
+use crate::steering::job;
 use crate::steering::whole_runs::{self, By, Measured, RunsPlan, Side};
+use crate::trial::{BlockTrial, Found};
 use crate::values::{number as parsed, time};
 use crate::waits::Wait;
 
@@ -70,9 +67,6 @@ pub struct Args {
     json: bool,
 }
 
-/// Fraction of each block that is excluded from the measurement at the block's start.
-const SETTLE: f64 = 0.2;
-
 /// Parses a confidence level from 50 to 99.99 percent; rejects other values and NaN.
 fn confidence(text: &str) -> Result<f64, String> {
     let percent = parsed(text)?;
@@ -91,39 +85,23 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return by_whole_runs(args, &sides);
     }
     let record = args.record.place()?;
-    job::restore()?;
-    let here = args.here.look()?;
-    let (policy, baseline) = (here.policy(&args.policy)?, here.policy(&args.baseline)?);
-    let programs = args.whom.targets().programs(&here.topology)?;
-    let ab_trial = planned(args);
-    let control = Control::default();
-    control.lock().fixed = Some("a trial compares two policies; neither can be changed");
-    let both = AlternatingPolicies::new(&ab_trial, policy, baseline, None, &control);
-    let spec = format!(
-        "{} and {} in alternating blocks",
-        args.policy, args.baseline
-    );
-    let job = Job {
-        spec: &spec,
-        // With the sched_ext scheduler, the baseline would not be Linux's own scheduler.
-        engine: EngineName::Affinity,
-        steal_above: None,
+    let trial = BlockTrial {
+        baseline: args.baseline.clone(),
+        block: args.block,
+        confidence: args.confidence / 100.0,
+        margin: args.margin / 100.0,
+        until_decided: args.until_decided,
         period: args.decisions.interval,
         until: args.decisions.until(),
-        dry: false,
+        machine: args.here.machine.clone(),
         seed: args.here.seed,
-        record,
-        tell: None,
-        ab_trial: Some(ab_trial.clone()),
-        sides: Some([&args.policy, &args.baseline]),
-        latency: args.decisions.latency.then_some(Bpf::Always),
-        forgetful: args.whom.targets().is_endless(),
-        socket: format!("trial-{}.sock", std::process::id()),
-        metrics: None,
-        control,
-        exit: error::exit,
+        record: record.map(Path::to_owned),
+        latency: args.decisions.latency,
+        hung: error::exit,
+        ..BlockTrial::new(args.whom.targets(), &args.policy)
     };
-    let done = job::conduct(job, Box::new(both), &here, programs)?;
+    let found = trial.run()?;
+    let done = &found.done;
     if done.exit_code != 0 && !was_interrupted(done.exit_code) {
         eprintln!(
             "steer: no verdict: the program failed with exit code {}, so neither arm did the work",
@@ -131,7 +109,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         );
         return Ok(ExitCode::from(done.exit_code));
     }
-    tell(args, &ab_trial, &done)?;
+    tell(args, &found)?;
     Ok(ExitCode::from(done.exit_code))
 }
 
@@ -142,28 +120,14 @@ fn was_interrupted(code: u8) -> bool {
         .contains(&i32::from(code))
 }
 
-/// Creates a trial from the arguments: the lengths of the blocks, and the condition for the end.
-fn planned(args: &Args) -> AbTrial {
-    let ab_trial = AbTrial::new(TrialPlan {
-        policy: args.block,
-        baseline: args.block,
-        settle: SETTLE,
-        confidence: args.confidence / 100.0,
-        margin: args.margin / 100.0,
-    });
-    if args.until_decided {
-        ab_trial.ending_when_decided()
-    } else {
-        ab_trial
-    }
-}
-
 /// Prints the result of a trial: JSON on stdout, or a table on stderr.
-fn tell(args: &Args, ab_trial: &AbTrial, done: &Done) -> anyhow::Result<()> {
-    let trial = ab_trial.trial();
-    let gains = trial.gains();
-    let overall = trial.overall();
-    let measure = trial.measure();
+fn tell(args: &Args, found: &Found) -> anyhow::Result<()> {
+    let Found {
+        gains,
+        overall,
+        measure,
+        done,
+    } = found;
     let of = match measure {
         Measure::Work => "work per second, reported by the programs",
         Measure::Instructions => "instructions per second",
@@ -183,7 +147,7 @@ fn tell(args: &Args, ab_trial: &AbTrial, done: &Done) -> anyhow::Result<()> {
         confidence: args.confidence,
         margin: args.margin,
     };
-    eprint!("{}", text(&title, &gains, &overall, limits));
+    eprint!("{}", text(&title, gains, overall, limits));
     eprint!("{}", waited([&args.policy, &args.baseline], done.waits));
     Ok(())
 }

@@ -1,0 +1,162 @@
+//! Trial of a policy against a baseline in alternating blocks of one run, as a value.
+//!
+//! Whole runs are compared by [`crate::steering::whole_runs`].
+//!
+//! ```no_run
+//! use countersteer_session::live::Targets;
+//! use countersteer_session::trial::BlockTrial;
+//!
+//! let mut trial = BlockTrial::new(Targets::Processes(vec![4711]), "hsf");
+//! trial.until_decided = true;
+//! let found = trial.run()?;
+//! println!("{:+.1} %", found.overall.gain * 100.0);
+//! # Ok::<(), anyhow::Error>(())
+//! ```
+
+use std::path::PathBuf;
+
+use countersteer_model::trial::{Gain, Measure, TrialPlan};
+use countersteer_model::units::Nanos;
+
+use crate::bpf::Bpf;
+use crate::live::{Live, Targets};
+use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
+use crate::steering::engine::EngineName;
+use crate::steering::error::SteeringError;
+use crate::steering::here::Here;
+use crate::steering::job::{self, Done, Job};
+use crate::steering::supervisor::Control;
+
+/// Fraction of each block that is excluded from the measurement at the block's start.
+const SETTLE: f64 = 0.2;
+
+/// Trial in which a policy and a baseline take turns.
+pub struct BlockTrial {
+    pub targets: Targets,
+    /// Name and parameters of the policy, and of the baseline.
+    pub policy: String,
+    pub baseline: String,
+    /// Length of a block.
+    pub block: Nanos,
+    /// Confidence of the intervals, and difference up to which two arms count as equal; fractions.
+    pub confidence: f64,
+    pub margin: f64,
+    /// True to end once a gain, a loss or equivalence is certain for all programs together.
+    pub until_decided: bool,
+    /// Time between decisions.
+    pub period: Nanos,
+    /// Time at which the trial ends at the latest; [`Nanos::NEVER`] without a limit.
+    pub until: Nanos,
+    /// Name or file of a machine; `None` for the detected one.
+    pub machine: Option<String>,
+    pub seed: u64,
+    /// Folder of the record; an earlier record there is replaced. `None` without one.
+    pub record: Option<PathBuf>,
+    /// True to measure each wait in run queues by BPF programs (root).
+    pub latency: bool,
+    /// Function that ends this process if a policy never returns from a decision; see [`Live::hung`].
+    pub hung: fn(SteeringError) -> !,
+}
+
+/// Results of a trial.
+pub struct Found {
+    /// Gain of each program, and of all together.
+    pub gains: Vec<Gain>,
+    pub overall: Gain,
+    /// Quantity by which the arms were compared.
+    pub measure: Measure,
+    /// Results of the run; without them, the program failed and the gains mean nothing.
+    pub done: Done,
+}
+
+impl BlockTrial {
+    /// Begins with the defaults of `steer trial`: against Linux, blocks of 5 s, 95 % intervals, a margin of 1 %.
+    #[must_use]
+    pub fn new(targets: Targets, policy: &str) -> Self {
+        let Live {
+            targets,
+            period,
+            until,
+            machine,
+            seed,
+            record,
+            latency,
+            hung,
+            ..
+        } = Live::new(targets);
+        Self {
+            targets,
+            policy: policy.to_owned(),
+            baseline: "linux".into(),
+            block: Nanos::from_millis(5_000),
+            confidence: 0.95,
+            margin: 0.01,
+            until_decided: false,
+            period,
+            until,
+            machine,
+            seed,
+            record,
+            latency,
+            hung,
+        }
+    }
+
+    /// Runs the trial until the programs end, the time is over, it is decided, or a signal arrives.
+    ///
+    /// # Errors
+    /// A program, policy or machine does not exist or cannot be steered, or the record cannot be written.
+    pub fn run(self) -> anyhow::Result<Found> {
+        job::restore()?;
+        let here = Here::look(self.machine.as_deref())?;
+        let (policy, baseline) = (here.policy(&self.policy)?, here.policy(&self.baseline)?);
+        let programs = self.targets.programs(&here.topology)?;
+        let ab_trial = AbTrial::new(TrialPlan {
+            policy: self.block,
+            baseline: self.block,
+            settle: SETTLE,
+            confidence: self.confidence,
+            margin: self.margin,
+        });
+        let ab_trial = if self.until_decided {
+            ab_trial.ending_when_decided()
+        } else {
+            ab_trial
+        };
+        let control = Control::default();
+        control.lock().fixed = Some("a trial compares two policies; neither can be changed");
+        let both = AlternatingPolicies::new(&ab_trial, policy, baseline, None, &control);
+        let spec = format!(
+            "{} and {} in alternating blocks",
+            self.policy, self.baseline
+        );
+        let job = Job {
+            spec: &spec,
+            // With the sched_ext scheduler, the baseline would not be Linux's own scheduler.
+            engine: EngineName::Affinity,
+            steal_above: None,
+            period: self.period,
+            until: self.until,
+            dry: false,
+            seed: self.seed,
+            record: self.record.as_deref(),
+            tell: None,
+            ab_trial: Some(ab_trial.clone()),
+            sides: Some([&self.policy, &self.baseline]),
+            latency: self.latency.then_some(Bpf::Always),
+            forgetful: self.targets.is_endless(),
+            socket: format!("trial-{}.sock", std::process::id()),
+            metrics: None,
+            control,
+            exit: self.hung,
+        };
+        let done = job::conduct(job, Box::new(both), &here, programs)?;
+        let trial = ab_trial.trial();
+        Ok(Found {
+            gains: trial.gains(),
+            overall: trial.overall(),
+            measure: trial.measure(),
+            done,
+        })
+    }
+}
