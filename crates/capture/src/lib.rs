@@ -34,6 +34,7 @@ mod recency;
 mod resolution;
 mod sample;
 mod shared;
+mod sharing;
 mod simple;
 mod stamps;
 mod stream;

@@ -23,6 +23,7 @@ use crate::output::ThreadFile;
 use crate::reach::Reach;
 use crate::recency::{Recency, Touch};
 use crate::shared::Control;
+use crate::sharing::{self, Member, Use};
 use crate::simple::Simple;
 use crate::stream::Stream;
 use crate::streams::Streams;
@@ -106,6 +107,11 @@ pub struct Vcpu {
     control: &'static Control,
     /// Stream that receives the events, if any.
     stream: Option<Box<Stream>>,
+    member: Member,
+    /// True if the process had other threads when the slice began.
+    company: bool,
+    /// Use of the line of the current access; `None` if it is not in the directory.
+    shared: Option<Use>,
 }
 
 /// Wide access with some parts still to come.
@@ -154,6 +160,9 @@ impl Vcpu {
             file,
             control,
             stream: None,
+            member: Member::new(),
+            company: false,
+            shared: None,
         };
         this.schedule();
         this.activate();
@@ -323,6 +332,7 @@ impl Vcpu {
         let nearest = nearest.min(self.until_phase());
         self.slice = nearest.max(1);
         self.remaining = self.slice;
+        self.company = self.member.has_company();
     }
 
     #[inline]
@@ -331,8 +341,13 @@ impl Vcpu {
             u64::from(info >> READ_SHIFT & 1) | u64::from(info >> WRITE_SHIFT & 1) << 32;
         let last = address.wrapping_add((1 << (info >> SIZE_SHIFT & 7)) - 1) >> 6;
         let line = address >> 6;
+        if self.company {
+            self.shared = self.member.access(line, info >> WRITE_SHIFT & 1 != 0);
+        }
         if !self.near.touch(line, self.accesses) || line != last {
             self.slow_memory::<WIDE>(info, address, last, datum);
+        } else if self.shared.is_some() {
+            self.add_shared(0);
         }
     }
 
@@ -371,6 +386,9 @@ impl Vcpu {
     #[inline(always)]
     fn any_memory(&mut self, info: u32, address: u64, last: u64, datum: usize) {
         let mut distance = self.touch(address >> 6);
+        if self.shared.is_some() {
+            self.add_shared(distance);
+        }
         if last != address >> 6 {
             self.extra += 1;
             distance = distance.max(self.touch(last));
@@ -385,6 +403,26 @@ impl Vcpu {
                 distance,
                 info >> WRITE_SHIFT & 1 != 0,
             );
+        }
+    }
+
+    /// Counts the use of the current access's line, which the thread touched at a stack distance.
+    #[inline(never)]
+    fn add_shared(&mut self, distance: u64) {
+        let Some(of) = self.shared.take() else { return };
+        let into = self.file.record();
+        into[record::OBSERVED] += 1;
+        if of.invalidated {
+            let bucket = LogHistogram::bucket(distance).min(STACK_BUCKETS - 1);
+            into[record::INVALIDATED + bucket] += sharing::LINES;
+        }
+        if distance >= NEAR_LINES {
+            into[record::SHARABLE] += 1;
+            into[record::SHARED] += u64::from(of.shared);
+        }
+        if distance == COLD {
+            into[record::FIRST] += 1;
+            into[record::TOUCHED_BEFORE] += u64::from(of.shared);
         }
     }
 
@@ -517,6 +555,7 @@ impl Vcpu {
     pub fn fork(&mut self, directory: &Path) -> io::Result<()> {
         // The stream is the parent's: it would mix blocks of two processes.
         self.stream = None;
+        self.member.forked();
         self.file = ThreadFile::create(directory, self.control)?;
         Ok(())
     }
@@ -531,6 +570,7 @@ impl Vcpu {
         let _ = self.settle();
         self.send_last(true);
         self.release();
+        self.member.leave();
         self.file.end(ENDED_SELF);
     }
 

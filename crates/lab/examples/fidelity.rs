@@ -5,6 +5,8 @@
 //! - `analytic,traced core2-quad 20 2 linux *.trace`: pairs of programs.
 //! - `analytic,traced core2-quad 10 4 linux,mpi,capacity *.trace`: groups of four, and the ranking of policies.
 //! - `sampled,traced core2-quad 10 4 linux *.trace`: accuracy and speed of samples.
+//!
+//! `TRACE:N` runs a program with N threads.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -141,8 +143,12 @@ fn measure(
 ) -> anyhow::Result<Measured> {
     let here = std::env::current_dir()?;
     let program = |trace: &&String| {
-        let path = here.join(Path::new(trace));
-        format!("[[program]]\nprofile = \"{}\"\n", path.display())
+        let (path, threads) = match trace.rsplit_once(':') {
+            Some((path, threads)) => (path, format!("threads = {threads}\n")),
+            None => (trace.as_str(), String::new()),
+        };
+        let path = here.join(Path::new(path));
+        format!("[[program]]\nprofile = \"{}\"\n{threads}", path.display())
     };
     let directory = std::env::temp_dir().join(format!("fidelity-{}", std::process::id()));
     std::fs::create_dir_all(&directory)?;

@@ -18,7 +18,7 @@ use super::layout::{
     STACK_BUCKETS, add_record, record,
 };
 use super::raw::ThreadLog;
-use super::{pipeline, reach, sampling};
+use super::{pipeline, reach, sampling, sharing};
 
 /// Largest number of windows for clustering; beyond it, neighbours are merged.
 const MOST_WINDOWS: u64 = 2000;
@@ -286,6 +286,7 @@ fn behaviour(own: &[u64], whole: &[u64]) -> Behaviour {
         mlp: mlp(sampled, whole),
         pipeline: pipeline::pipeline(own, sampled, whole),
         reach: reach::reach(own, whole),
+        sharing: sharing::sharing(own),
     }
 }
 

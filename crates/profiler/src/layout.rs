@@ -245,7 +245,16 @@ pub mod record {
     pub const ILP_SQUARES: usize = CAPTURES + 1;
     /// Touches beyond each of [`MLP_LINES`], for each random group of sampled lines.
     pub const GROUPS: usize = ILP_SQUARES + ILP_WINDOWS.len();
-    pub const WORDS: usize = GROUPS + super::GROUPS * MLP_LINES.len();
+    /// Touches of a sample of the lines while several threads of the process run: all, far ones, those of them to lines that other threads
+    /// use, first ones, and those of them to lines that other threads touched before.
+    pub const OBSERVED: usize = GROUPS + super::GROUPS * MLP_LINES.len();
+    pub const SHARABLE: usize = OBSERVED + 1;
+    pub const SHARED: usize = SHARABLE + 1;
+    pub const FIRST: usize = SHARED + 1;
+    pub const TOUCHED_BEFORE: usize = FIRST + 1;
+    /// Touches of lines that another thread wrote since this thread's last touch, by stack distance bucket.
+    pub const INVALIDATED: usize = TOUCHED_BEFORE + 1;
+    pub const WORDS: usize = INVALIDATED + STACK_BUCKETS;
 }
 
 /// Bytes of a thread's file.

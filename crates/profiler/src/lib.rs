@@ -27,6 +27,7 @@ mod raw;
 mod reach;
 mod sampling;
 mod scratch;
+mod sharing;
 mod stream;
 pub mod this_program;
 mod wrapper;

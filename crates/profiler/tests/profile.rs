@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
 
-use countersteer_model::profile::{LogHistogram, Recorded};
+use countersteer_model::profile::{LogHistogram, Recorded, Sharing};
 use countersteer_profiler::{Ending, Measure, ProfileError, ProfileOptions, Profiled, profile};
 
 mod instrumented;
@@ -385,6 +385,33 @@ fn threads_are_followed() {
         (shape.serial_by.iter().sum::<f64>() - 1.0).abs() < 0.01,
         "{shape:?}"
     );
+}
+
+#[test]
+fn data_that_threads_share_are_told_from_their_own() {
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
+    let of = |kind: &str| {
+        let profile = run(&program, &["shared", kind, "2", "4096", "300000"]).profile;
+        let behaviours = profile.behaviours.into_iter();
+        let parallel = behaviours.filter_map(|b| b.sharing);
+        parallel.max_by(|a, b| {
+            let accesses = |s: &Sharing| s.shared + s.invalidated_pki.total();
+            accesses(a).total_cmp(&accesses(b))
+        })
+    };
+    let (own, common, written) = (of("own"), of("common"), of("written"));
+    let (own, common, written) = (own.unwrap(), common.unwrap(), written.unwrap());
+    assert!(own.shared < 0.1, "{own:?}");
+    assert!(common.shared > 0.8, "{common:?}");
+    assert!(written.shared > 0.8, "{written:?}");
+    let quiet = own
+        .invalidated_pki
+        .total()
+        .max(common.invalidated_pki.total());
+    let lost = written.invalidated_pki.total();
+    assert!(quiet < 1.0 && lost > 5.0 * quiet.max(0.2), "{quiet} {lost}");
 }
 
 #[test]

@@ -100,6 +100,36 @@ static void threads(int count, long each) {
     for (int i = 0; i < count; i++) pthread_join(all[i], NULL);
 }
 
+// Random accesses of each thread to lines of its own, to common lines, or to common lines of which every eighth access is a store.
+static const char *lines_are;
+static size_t line_count;
+static long accesses;
+static uint64_t *common;
+static void *use(void *start) {
+    uint64_t x = (uint64_t)start, sum = 0, *all = common;
+    if (!strcmp(lines_are, "own")) {
+        all = aligned_alloc(64, line_count * 64);
+        memset(all, 1, line_count * 64);
+    }
+    for (long i = 0; i < accesses; i++) {
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        uint64_t *at = &all[x % line_count * 8];
+        if (!strcmp(lines_are, "written") && (x >> 40) % 8 == 0) *at = x;
+        else sum += *at;
+    }
+    sink = sum;
+    return NULL;
+}
+
+static void shared(const char *kind, int count, size_t lines, long each) {
+    pthread_t all[16];
+    lines_are = kind, line_count = lines, accesses = each;
+    common = aligned_alloc(64, lines * 64);
+    memset(common, 1, lines * 64);
+    for (long i = 0; i < count; i++) pthread_create(&all[i], NULL, use, (void *)(i * 7919 + 88172645463325252));
+    for (int i = 0; i < count; i++) pthread_join(all[i], NULL);
+}
+
 static void *wait_for_all(void *all) {
     pthread_barrier_wait(all);
     return NULL;
@@ -129,6 +159,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "mixed")) mixed(first);
     else if (!strcmp(what, "wide")) wide(first);
     else if (!strcmp(what, "threads")) threads(first, second);
+    else if (!strcmp(what, "shared")) shared(argv[2], second, atol(argv[4]), atol(argv[5]));
     else if (!strcmp(what, "exit")) return first;
     else if (!strcmp(what, "crash")) close(2), *(volatile int *)8 = 1; // without QEMU's word about it
     else if (!strcmp(what, "forever")) for (;;) sink++;

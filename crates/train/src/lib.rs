@@ -4,6 +4,7 @@ pub mod export;
 pub mod fit;
 pub mod judge;
 pub mod model;
+pub mod moves;
 pub mod prim;
 pub mod records;
 pub mod rows;

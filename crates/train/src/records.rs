@@ -175,7 +175,7 @@ fn windows(names: &[&str], passes: &[&Pass]) -> Result<(Vec<Vec<Counted>>, usize
 }
 
 /// True if branches per instruction differ between the fastest and the slowest core type, or one of them has no counts.
-fn is_drifted(counted: &[Counted]) -> bool {
+pub(crate) fn is_drifted(counted: &[Counted]) -> bool {
     let (Some(fast), Some(slow)) = (counted.first(), counted.last()) else {
         return true;
     };
@@ -190,7 +190,7 @@ fn is_drifted(counted: &[Counted]) -> bool {
 
 /// Counts of passes in one window.
 #[derive(Clone, Debug, Default)]
-struct Window {
+pub(crate) struct Window {
     /// Part of it that was covered by samples.
     seen: f64,
     /// CPU time, and instructions in that time.
@@ -200,12 +200,12 @@ struct Window {
 }
 
 impl Window {
-    fn has_base(&self) -> bool {
+    pub(crate) fn has_base(&self) -> bool {
         self.time.1 > 0.0 && self.events.contains_key(&Event::Cycles)
     }
 
     /// Counts scaled to all of its instructions.
-    fn counted(&self) -> Counted {
+    pub(crate) fn counted(&self) -> Counted {
         if self.time.1 <= 0.0 {
             return Counted::default();
         }
@@ -218,7 +218,7 @@ impl Window {
     }
 
     /// Adds a share of a sample.
-    fn add(&mut self, sample: &Row<'_>, share: f64) {
+    pub(crate) fn add(&mut self, sample: &Row<'_>, share: f64) {
         let instructions = sample.counts.get(Event::Instructions).unwrap_or(0.0) * share;
         let add = |sum: &mut (f64, f64), count: f64| {
             sum.0 += count * share;

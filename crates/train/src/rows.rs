@@ -83,7 +83,7 @@ impl Counted {
     }
 
     /// Instructions per ns of CPU time.
-    fn speed(&self) -> f64 {
+    pub(crate) fn speed(&self) -> f64 {
         self.get(Event::Instructions).unwrap_or(f64::NAN) / self.run_ns
     }
 

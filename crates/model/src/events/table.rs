@@ -90,6 +90,7 @@ events! {
     StallOther        "stall_cycles_other"    [],                                    "" Source::Simulator, "cycles above one per dispatched width that are neither lost to memory nor to branches";
     EvictionsSuffered "llc_evictions_suffered" [],                                   "" Source::Simulator, "lines of the last-level caches that other programs took the place of; only a simulation line by line knows it";
     EvictionsCaused   "llc_evictions_caused" [],                                     "" Source::Simulator, "lines of other programs in the last-level caches that lines of this one took the place of; likewise";
+    SharedModified    "shared_modified"   ["hitm", "mem_load_l3_hit_retired_xsnp_fwd", "mem_load_l3_hit_retired_xsnp_hitm"], "" Source::Processor(&[coded(INTEL, "event=0xd2,umask=0x04")]), "accesses that got a line which another core had modified; on Intel's cores loads only";
     TaskClock         "task_clock"        [],                                        "ns" Source::software(1, false), "time on a CPU";
     CpuClock          "cpu_clock"         [],                                        "ns" Source::software(0, false), "time on a CPU, by the CPU's own timer";
     PageFaults        "page_faults"       ["faults"],                                "" Source::software(2, false), "page faults";

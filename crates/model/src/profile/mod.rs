@@ -14,6 +14,7 @@ pub mod published;
 mod reach;
 mod recorded;
 mod sampling;
+mod sharing;
 mod tabulated;
 
 pub use caveat::{Caveat, CaveatKind};
@@ -29,6 +30,7 @@ pub use recorded::{
     Behaviour, IlpPoint, Locality, Mix, MlpPoint, Recorded, Segment, Source, ThreadShape,
 };
 pub use sampling::SampledFigure;
+pub use sharing::Sharing;
 pub use tabulated::{CoreTable, SCHEMA as TABLE_SCHEMA, TablePoint, Tabulated};
 
 use crate::textfile::TextError;

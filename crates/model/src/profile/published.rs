@@ -353,6 +353,7 @@ fn behaviour(f: &Figures, curve: &[CurvePoint], reach: Option<Reach>) -> Behavio
         mlp: overlaps(f.overlap.value, lines(curve[0].cache_kib) as u64),
         pipeline: Some(pipeline(mix, &ilp, f.streams.value)),
         reach,
+        sharing: None,
         ilp,
     }
 }

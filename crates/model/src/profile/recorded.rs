@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Caveat, LogHistogram, Pipeline, Reach, SampledFigure};
+use super::{Caveat, LogHistogram, Pipeline, Reach, SampledFigure, Sharing};
 use crate::bounds::{self, Bounds, check_all};
 use crate::textfile::{TextError, parse_json};
 
@@ -91,6 +91,10 @@ pub struct Behaviour {
     /// Locality of code and of pages. Absent in older profiles: fetching and translation then cost nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reach: Option<Reach>,
+    /// Data that threads share. Absent while one thread runs, and in older profiles: every thread then has
+    /// lines of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<Sharing>,
 }
 
 /// Fractions of all instructions. They overlap, because an instruction may load and compute.
@@ -248,7 +252,8 @@ impl Behaviour {
             bounds::OVERLAP.check("overlap", p.overlap)?;
         }
         self.pipeline.as_ref().map_or(Ok(()), Pipeline::check)?;
-        self.reach.as_ref().map_or(Ok(()), Reach::check)
+        self.reach.as_ref().map_or(Ok(()), Reach::check)?;
+        self.sharing.as_ref().map_or(Ok(()), Sharing::check)
     }
 
     fn rates(&self) -> [(&'static str, Bounds, f64); 7] {

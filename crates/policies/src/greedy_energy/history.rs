@@ -21,6 +21,9 @@ pub(super) const METRICS: [&str; 8] = [
     "power",
 ];
 
+/// Metric that is read if shared lines are measured.
+pub(super) const SHARED: &str = "shared_modified / seconds";
+
 /// Number of cache levels: the core's own caches, caches shared by a cluster, and the last level.
 pub(super) const LEVELS: usize = 3;
 
@@ -34,6 +37,8 @@ pub(super) struct Rates {
     pub fp: Option<f64>,
     /// Power of the thread in W.
     pub power_w: Option<f64>,
+    /// Accesses to lines that another core modified.
+    modified: Option<f64>,
 }
 
 impl Rates {
@@ -52,6 +57,7 @@ impl Rates {
             accesses: std::array::from_fn(|level| at(1 + level)),
             fp,
             power_w: at(7),
+            modified: at(8),
         }
     }
 
@@ -71,6 +77,11 @@ impl Rates {
     /// Returns the instructions per second; 0 if they were not counted.
     pub fn ips(&self) -> f64 {
         self.accesses[0].unwrap_or(0.0)
+    }
+
+    /// Returns the accesses to lines that another core modified, per second; 0 if they were not counted.
+    pub fn modified(&self) -> f64 {
+        self.modified.unwrap_or(0.0)
     }
 
     /// Returns the misses of the last level per second; 0 if they were not counted.
@@ -195,6 +206,7 @@ impl History {
                 accesses: std::array::from_fn(|level| of(&|r| r.accesses[level])),
                 fp: of(&|r| r.fp),
                 power_w: of(&|r| r.power_w),
+                modified: of(&|r| r.modified),
             },
         })
     }

@@ -14,6 +14,8 @@
 //! - A cache is contended if the mean miss rate of the last k slices exceeds that of the j slices before by a tolerance. This
 //!   is checked at every level: a core's own caches, those that clusters share, the last one.
 //! - Sharing is favourable if a program's threads miss less together.
+//! - Data sharing between threads is favourable under one cache. With `sharing=lines` it is measured: accesses to lines that another
+//!   core modified. Those that cross last-level caches are misses, which a thread that joins the others no longer has.
 //! - Affinity is hard.
 //! - Threads that are younger than k slices cause no moves.
 //!
@@ -77,6 +79,11 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
             key: "tolerance",
             default: "0.2",
             prose: "rise of a cache's miss rate that is contention, and fall that is favourable sharing; a quarter of it is the least gain of a move",
+        },
+        ParamDef {
+            key: "sharing",
+            default: "misses",
+            prose: "lines: threads share data if they access lines that another core modified (event shared_modified); misses: if they miss less under one cache",
         },
         ParamDef {
             key: "fp_high",

@@ -1,10 +1,16 @@
 //! Candidate moves of a slice, from which the one with the least cost is taken.
 
+use std::cmp::Ordering;
+
 use super::history::{History, LEVELS};
 use super::model::{Places, Shift};
 
 /// Mean utilisation of the used cores below which a core is emptied even if energy is unknown.
 const PARK_BELOW: f64 = 0.5;
+/// Most accesses to modified lines per miss that count.
+const MOST_SHARED: f64 = 4.0;
+/// Largest part of a thread's misses that joining the threads of its program spares.
+const MOST_SPARED: f64 = 0.9;
 /// Rule of the move that consolidates load on fewer cores.
 pub(super) const PARKS: &str = "empties a core so that it can be parked";
 
@@ -75,8 +81,44 @@ impl Search<'_> {
     }
 
     fn shift(&self, row: usize, to: usize) -> Shift {
-        let misses = self.misses(self.places.members[row].cpu, to);
+        let misses = self.misses(self.places.members[row].cpu, to) * self.sharing(row, to);
         Shift { row, to, misses }
+    }
+
+    /// Returns the fraction of a thread's misses of the last level that lines modified by other cores would be, if those cores
+    /// were all behind other caches; 0 if it was not measured.
+    fn shared(&self, row: usize) -> f64 {
+        let rates = &self.places.members[row].mean.rates;
+        if rates.misses() > 0.0 {
+            (rates.modified() / rates.misses()).min(MOST_SHARED)
+        } else {
+            0.0
+        }
+    }
+
+    /// Returns the factor on a thread's misses because another CPU is behind the cache of more or fewer threads of its program.
+    fn sharing(&self, row: usize, to: usize) -> f64 {
+        let shared = self.shared(row);
+        if shared == 0.0 {
+            return 1.0;
+        }
+        let members = &self.places.members;
+        let others = |cpu: usize| {
+            let above = self.history.above(cpu).iter();
+            let mut last = above.filter(|c| self.history.caches[**c].level == LEVELS - 1);
+            let cpus = last.next().map(|c| &self.history.caches[*c].cpus);
+            let near = |member: usize| {
+                member != row
+                    && members[member].program == members[row].program
+                    && cpus.is_some_and(|cpus| cpus[members[member].cpu])
+            };
+            (0..members.len()).filter(|m| near(*m)).count()
+        };
+        match others(to).cmp(&others(members[row].cpu)) {
+            Ordering::Greater => (1.0 - shared).max(1.0 - MOST_SPARED),
+            Ordering::Less => 1.0 + shared,
+            Ordering::Equal => 1.0,
+        }
     }
 
     /// Returns moves of one thread each from the CPU with the most load to the CPU with the least (meta-scheduler, section
@@ -221,7 +263,8 @@ impl Search<'_> {
         let members = &self.places.members;
         let mut moves = Vec::new();
         for (row, member) in members.iter().enumerate() {
-            if last.len() < 2 || !self.history.shares_data(member.program) {
+            let measured = self.shared(row) > self.tolerance;
+            if last.len() < 2 || !(measured || self.history.shares_data(member.program)) {
                 continue;
             }
             let of_program = |cpus: &&&Vec<bool>| {
@@ -235,10 +278,18 @@ impl Search<'_> {
                 continue;
             }
             if let Some(to) = self.emptiest(|cpu| home[cpu]) {
-                let misses = 1.0 - self.tolerance;
+                let (misses, rule) = if measured {
+                    (
+                        self.shift(row, to).misses,
+                        "joins threads whose lines it shares",
+                    )
+                } else {
+                    let rule = "joins threads of its program that miss less together";
+                    (1.0 - self.tolerance, rule)
+                };
                 moves.push(Move {
                     shifts: vec![Shift { row, to, misses }],
-                    rule: "joins threads of its program that miss less together",
+                    rule,
                 });
             }
         }

@@ -12,7 +12,7 @@ use countersteer_model::units::{CpuId, GroupId, Nanos, ProgramId, ThreadId};
 
 use crate::interval::Interval;
 
-use super::history::{History, METRICS};
+use super::history::{History, METRICS, SHARED};
 use super::model::{Machine, Member, Outlook, Places, Step};
 use super::moves::{Move, PARKS, Search};
 use super::power::{Power, USES};
@@ -126,9 +126,12 @@ impl Greedy {
         let k = params.number("k", 1.0)? as usize;
         let j = params.number("j", 1.0)? as usize;
         let tolerance = params.number("tolerance", 0.0)?;
+        let measured = params.choice("sharing", &[("lines", true), ("misses", false)])?;
+        let mut metrics = METRICS.to_vec();
+        metrics.extend(measured.then_some(SHARED));
         Ok(Self {
             needs: Needs {
-                metrics: METRICS.to_vec(),
+                metrics: metrics.clone(),
                 period: Some(slice.every),
                 ..Needs::NOTHING
             },
@@ -154,7 +157,8 @@ impl Greedy {
     /// Records the last slice: utilisation and event rates of threads, miss rates of caches, and power.
     fn measure(&mut self, view: &View<'_>, seconds: f64) {
         let ran_s = std::mem::take(&mut self.ran_s);
-        let columns = METRICS.map(|name| view.metrics.column(name));
+        let metrics = self.needs.metrics.iter();
+        let columns: Vec<_> = metrics.map(|name| view.metrics.column(name)).collect();
         let seen: Vec<Seen<'_>> = view
             .threads
             .iter()

@@ -16,6 +16,8 @@ pub struct Counters {
     pub llc_references: f64,
     /// Number of accesses that missed the last-level cache.
     pub llc_misses: f64,
+    /// Number of accesses to lines that a core modified for another thread of the program.
+    pub shared_modified: f64,
     pub branch_instructions: f64,
     pub branch_misses: f64,
     /// Energy in nanojoules of the core while it ran this thread, and of the thread's cache and memory accesses.
@@ -43,6 +45,8 @@ pub struct Unmeasured {
     pub misses: f64,
     /// Number of instructions without counts of mispredicted branches.
     pub branch_misses: f64,
+    /// Number of instructions of programs that were recorded without the sharing of data.
+    pub sharing: f64,
 }
 
 /// Events that only recorded profiles provide, because measurements at a few cache sizes do not include the instruction mix.
@@ -91,6 +95,7 @@ impl Counters {
             l2_misses: add(|c| c.l2_misses),
             llc_references: add(|c| c.llc_references),
             llc_misses: add(|c| c.llc_misses),
+            shared_modified: add(|c| c.shared_modified),
             branch_instructions: add(|c| c.branch_instructions),
             branch_misses: add(|c| c.branch_misses),
             energy_nj: add(|c| c.energy_nj),
@@ -109,6 +114,7 @@ impl Counters {
             unmeasured: Unmeasured {
                 misses: add(|c| c.unmeasured.misses),
                 branch_misses: add(|c| c.unmeasured.branch_misses),
+                sharing: add(|c| c.unmeasured.sharing),
             },
             evictions: self.evictions,
         }
@@ -132,6 +138,7 @@ impl Counters {
             Event::L2Misses => misses(self.l2_misses),
             Event::LlcReferences => misses(self.llc_references),
             Event::LlcMisses => misses(self.llc_misses),
+            Event::SharedModified => measured(self.shared_modified, self.unmeasured.sharing),
             Event::Branches => Some(self.branch_instructions),
             Event::BranchMisses => measured(self.branch_misses, self.unmeasured.branch_misses),
             Event::EnergyNj => Some(self.energy_nj),

@@ -5,6 +5,7 @@ mod data;
 mod export;
 mod fit;
 mod judge;
+mod moves;
 mod records;
 mod unseen;
 

@@ -18,7 +18,8 @@ use countersteer_report::table::{divided, plain};
 use countersteer_report::write_atomically;
 use countersteer_train::data::missing;
 use countersteer_train::model;
-use countersteer_train::records::pair;
+use countersteer_train::moves::moves;
+use countersteer_train::records::{Paired, pair};
 use countersteer_train::rows::{TrainingRow, crossed, rows};
 use serde::Serialize;
 
@@ -49,7 +50,8 @@ pub enum Args {
         /// Machines, by name or file; default: every shipped machine with several core types
         #[arg(conflicts_with = "from")]
         machines: Vec<String>,
-        /// Train on these records (`steer stat -o`, `steer sim -o`) of programs that ran alone, once on each core type
+        /// Train on these records: of programs that ran alone, once on each core type (`steer stat -o`), or of runs in which
+        /// threads moved between core types (`steer run -o`, `steer sim -o`)
         #[arg(long, value_name = "RECORD", num_args = 1..)]
         from: Vec<PathBuf>,
         /// Output folder, with a subfolder per core type; default: ~/.local/share/countersteer/models, where policies find
@@ -294,20 +296,55 @@ fn materials(
 /// Minimum number of program families for training, because the prediction intervals are computed from held-out families.
 const LEAST_FAMILIES: usize = 4;
 
+/// Minimum number of moves for training on moves alone.
+const LEAST_MOVES: usize = 30;
+
 fn from_records(records: &[PathBuf]) -> anyhow::Result<Material> {
     let read = passes::read(records)?;
+    let moves = moves(&read.topology, &read.lives);
     let paired = pair(&read.topology, &read.passes);
     let lists = [Ok(&read.left_out), paired.as_ref().map(|p| &p.left_out)];
     for why in lists.into_iter().flat_map(Result::into_iter).flatten() {
         eprintln!("steer: omitted: {why}");
     }
-    let paired = paired.map_err(|lack| {
+    let paired = match paired {
+        Err(_) if !moves.rows.is_empty() => Paired::default(),
+        paired => paired.map_err(|lack| {
+            let why = format!(
+                "{lack}\nrecord each program once on each core type: taskset -c CPUS steer stat -e instructions,cycles,... -i 10ms -o DIR -- PROGRAM"
+            );
+            failure(Kind::BadInput, why)
+        })?,
+    };
+    let mut parts = Vec::new();
+    if !paired.samples.is_empty() {
+        parts.push(format!(
+            "{} phases in {} windows, {} of which drifted",
+            paired.samples.len(),
+            paired.windows,
+            paired.drifted
+        ));
+    }
+    if !read.lives.is_empty() {
+        parts.push(format!(
+            "{} moves of threads, {} of which paid ({} others were too short, {} drifted)",
+            moves.rows.len(),
+            moves.paid,
+            moves.short,
+            moves.drifted
+        ));
+    }
+    let phases = paired.samples.len();
+    if phases == 0 && moves.rows.len() < LEAST_MOVES {
         let why = format!(
-            "{lack}\nrecord each program once on each core type: taskset -c CPUS steer stat -e instructions,cycles,... -i 10ms -o DIR -- PROGRAM"
+            "{}: too few for a model and its intervals, it takes {LEAST_MOVES} moves; record longer runs, or more of them",
+            parts.join("; ")
         );
-        failure(Kind::BadInput, why)
-    })?;
-    let families: BTreeSet<&String> = paired.samples.iter().flat_map(|s| &s.families).collect();
+        return Err(failure(Kind::BadInput, why));
+    }
+    let mut samples = paired.samples;
+    samples.extend(moves.rows);
+    let families: BTreeSet<&String> = samples.iter().flat_map(|s| &s.families).collect();
     if families.len() < LEAST_FAMILIES {
         let why = format!(
             "programs of {} families are too few for a model and its intervals: it takes {LEAST_FAMILIES}",
@@ -316,17 +353,15 @@ fn from_records(records: &[PathBuf]) -> anyhow::Result<Material> {
         return Err(failure(Kind::BadInput, why));
     }
     let trained_on = format!(
-        "{} phases in {} windows of programs in {} families, out of {} records; {} windows drifted",
-        paired.samples.len(),
-        paired.windows,
+        "{} of programs in {} families, out of {} records",
+        parts.join("; "),
         families.len(),
         records.len(),
-        paired.drifted
     );
     let material = Material {
         topology: read.topology,
         trained_on,
-        samples: paired.samples,
+        samples,
     };
     material.say_missing();
     Ok(material)

@@ -11,6 +11,7 @@ use countersteer_model::sample::{Event, Row, Sample, Samples};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CoreTypeId, Nanos, ThreadId};
 use countersteer_report::record::Record;
+use countersteer_train::moves::Life;
 use countersteer_train::records::Pass;
 
 use crate::error::{Kind, failure};
@@ -24,6 +25,8 @@ const NEARLY_ALL: f64 = 0.95;
 pub struct Material {
     pub topology: Arc<Topology>,
     pub passes: Vec<Pass>,
+    /// Samples of threads that ran on several core types.
+    pub lives: Vec<Life>,
     /// Messages that name each omitted program and the reason.
     pub left_out: Vec<String>,
 }
@@ -33,6 +36,7 @@ pub fn read(records: &[PathBuf]) -> anyhow::Result<Material> {
     let families = library::families();
     let mut machine: Option<(&Path, Arc<Topology>)> = None;
     let mut passes = Vec::new();
+    let mut lives = Vec::new();
     let mut left_out = Vec::new();
     for path in records {
         let record = library::record(path)?;
@@ -51,6 +55,13 @@ pub fn read(records: &[PathBuf]) -> anyhow::Result<Material> {
             Some(_) => {}
             None => machine = Some((path, topology)),
         }
+        let moved = moved(&record);
+        let of = moved.into_iter().map(|(name, samples)| Life {
+            program: name.clone(),
+            family: families.get(&name).cloned().unwrap_or(name),
+            samples,
+        });
+        let of: Vec<Life> = of.collect();
         for run in runs(&record) {
             let name = base_name(&run.name);
             match run.alone() {
@@ -63,9 +74,11 @@ pub fn read(records: &[PathBuf]) -> anyhow::Result<Material> {
                         whole,
                     },
                 )),
+                Err(_) if of.iter().any(|life| life.program == name) => {}
                 Err(why) => left_out.push(format!("{name} in {}: {why}", path.display())),
             }
         }
+        lives.extend(of);
     }
     let Some((first, topology)) = machine else {
         return Err(failure(Kind::Usage, "name records after --from"));
@@ -81,6 +94,7 @@ pub fn read(records: &[PathBuf]) -> anyhow::Result<Material> {
     Ok(Material {
         topology,
         passes,
+        lives,
         left_out,
     })
 }
@@ -104,6 +118,27 @@ fn described(topology: &Topology) -> String {
 /// Removes the suffix `#N` from the name of a program's copy.
 fn base_name(name: &str) -> &str {
     name.split_once('#').map_or(name, |(base, _)| base)
+}
+
+/// Returns the samples of each thread that ran on several core types, with the name of its program.
+fn moved(record: &Record) -> Vec<(String, Samples)> {
+    let mut names: BTreeMap<u32, &Arc<str>> = BTreeMap::new();
+    names.extend(record.threads.iter().map(|row| (row.thread, &row.name)));
+    let mut threads: BTreeMap<u32, Samples> = BTreeMap::new();
+    for (thread, sample) in record.samples.samples.of_threads() {
+        threads.entry(thread.0).or_default().push_row(sample);
+    }
+    let moves = |samples: &Samples| {
+        let mut rows = samples.rows().windows(2);
+        rows.any(|pair| pair[0].core_type != pair[1].core_type)
+    };
+    let moved = threads.into_iter().filter(|(_, samples)| moves(samples));
+    moved
+        .filter_map(|(thread, samples)| {
+            let name = names.get(&thread)?;
+            Some((base_name(name).to_owned(), samples))
+        })
+        .collect()
 }
 
 /// One program in a record.

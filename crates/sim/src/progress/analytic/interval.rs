@@ -21,6 +21,7 @@ use super::class::Class;
 use super::core_bounds::{Bounds, Demand, bounds};
 use super::curves;
 use super::reach::{ReachCost, reach_cost};
+use super::sharing::Sharing;
 use super::siblings::{Beside, Shares};
 use super::table::{COLD_STEPS, InstructionDetail, LevelTable, MAX_LEVELS, Point, Table};
 
@@ -343,6 +344,7 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
         instruction_nj: class.energy
             * (power.instruction_nj + mix.fp * power.fp_nj + mix.simd * power.simd_nj),
         active_w: class.power * power.active_w / siblings,
+        sharing: Sharing::new(behaviour, lines),
         lines_per_miss: 1.0 + mix.stores / (mix.loads + mix.stores).max(1e-9),
         ..Table::default()
     };

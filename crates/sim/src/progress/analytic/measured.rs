@@ -64,6 +64,7 @@ pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table
         unmeasured: Unmeasured {
             misses: f64::from(miss.is_none()),
             branch_misses: f64::from(measured.branch_mpki.is_none()),
+            sharing: 1.0,
         },
         instruction_nj: if measured.power_w.is_some() {
             0.0

@@ -28,6 +28,7 @@ mod pool;
 mod reach;
 mod running;
 mod shared;
+mod sharing;
 mod siblings;
 mod signature;
 mod slices;
@@ -108,6 +109,8 @@ pub struct Analytic {
     /// Rate tables of all programs; forecasts share them.
     tables: Arc<Vec<Table>>,
     threads: Vec<Thread>,
+    /// Threads of each copy of a program.
+    copies: Vec<Vec<u32>>,
     /// Index of the thread on each CPU; [`NONE`] if the CPU is idle.
     on_cpu: Vec<u32>,
     /// Index of the last thread that was switched in on each CPU; [`NONE`] if there is none.
@@ -194,6 +197,7 @@ impl Analytic {
             models: Vec::new(),
             tables: Arc::default(),
             threads: Vec::new(),
+            copies: Vec::new(),
             clock: 0,
             topology,
             config,
@@ -245,6 +249,12 @@ impl Analytic {
         if cpu != NONE {
             self.set_running(CpuId(cpu), None, now);
         }
+        if let Some(members) = self
+            .copies
+            .get_mut(self.threads[thread.index()].copy as usize)
+        {
+            members.retain(|member| *member != id);
+        }
         self.threads[thread.index()] = Thread::free();
         for resident in self
             .caches
@@ -282,11 +292,19 @@ impl ProgressModel for Analytic {
         Ok(ModelId(self.models.len() as u32 - 1))
     }
 
+    fn begin_program(&mut self) {
+        self.copies.push(Vec::new());
+    }
+
     fn add_thread(&mut self, thread: ThreadId, model: ModelId) {
         if self.threads.len() <= thread.index() {
             self.threads.resize(thread.index() + 1, Thread::free());
         }
         self.threads[thread.index()] = Thread::new(model.0, self.clock);
+        if let Some(members) = self.copies.last_mut() {
+            members.push(thread.0);
+            self.threads[thread.index()].copy = self.copies.len() as u32 - 1;
+        }
     }
 
     fn set_work(
@@ -430,7 +448,7 @@ impl ProgressModel for Analytic {
         let cache = &self.caches[row as usize];
         cache
             .find(thread.0, t.rows[0])
-            .map_or(0.0, |i| cache.residents[i].lines)
+            .map_or(0.0, |i| cache.residents[i].counted())
     }
 
     fn energy_j(&mut self, now: Nanos) -> f64 {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use countersteer_model::profile::{Profile, Recorded};
+use countersteer_model::profile::{Profile, Recorded, ThreadShape};
 use countersteer_model::topology::Topology;
 
 use super::class::Class;
@@ -25,6 +25,8 @@ pub struct Model {
     alone_ips: Vec<f64>,
     core_types: usize,
     average: u32,
+    /// Mean number of other threads that were runnable beside a thread, when the program was recorded.
+    companions: f64,
 }
 
 impl Model {
@@ -69,6 +71,10 @@ impl Model {
             alone_ips: Vec::new(),
             core_types: topology.core_types.len(),
             average: weights.len() as u32,
+            companions: match &**profile {
+                Profile::Recorded(of) => companions(&of.shape),
+                Profile::Tabulated(_) => 1.0,
+            },
         };
         model.measure_alone(classes, best, &weights, tables);
         Ok(model)
@@ -109,6 +115,11 @@ impl Model {
     #[inline]
     pub fn table(&self, behaviour: u32, class: u32) -> u32 {
         self.first + behaviour * self.classes + class
+    }
+
+    /// Mean number of other threads that were runnable beside a thread, when the program was recorded; at least 1.
+    pub fn companions(&self) -> f64 {
+        self.companions
     }
 
     /// Index of the program's average behaviour.
@@ -179,20 +190,33 @@ impl Model {
     }
 }
 
+/// Returns the mean number of other runnable threads while there were any; at least 1.
+fn companions(shape: &ThreadShape) -> f64 {
+    let together = (1..).zip(shape.runnable.iter().skip(1));
+    let (sum, share) = together.fold((0.0, 0.0), |(sum, share), (others, part)| {
+        (sum + f64::from(others) * part, share + part)
+    });
+    if share > 0.0 {
+        sum / share
+    } else {
+        f64::from(shape.threads.max(2) - 1)
+    }
+}
+
 fn add_recorded(
     profile: &Recorded,
     topology: &Topology,
     classes: &[Class],
     tables: &mut Vec<Table>,
 ) {
+    let knows_sharing = profile.behaviours.iter().any(|b| b.sharing.is_some());
     for behaviour in &profile.behaviours {
         for class in classes {
             debug_assert!(class.levels.len() <= MAX_LEVELS);
-            tables.push(interval::table(
-                behaviour,
-                &topology.core_types[class.core_type.index()],
-                class,
-            ));
+            let core_type = &topology.core_types[class.core_type.index()];
+            let mut table = interval::table(behaviour, core_type, class);
+            table.unmeasured.sharing = f64::from(u8::from(!knows_sharing));
+            tables.push(table);
         }
     }
 }

@@ -125,7 +125,8 @@ impl Analytic {
             }
         }
         let table = &self.tables[t.table as usize];
-        let rate = table.rate(&lines, &beside);
+        let mut rate = table.rate(&lines, &beside);
+        self.share(thread, table, &mut rate);
         let misses = if cpu.levels == 0 {
             table.private_misses
         } else {
@@ -338,7 +339,7 @@ impl Analytic {
         for (k, gain) in gains.iter().enumerate() {
             let Some(gain) = gain else { continue };
             let r = &self.caches[t.chain[k] as usize].residents[t.rows[k] as usize];
-            let ns = (gain / r.inserting).max(REFILL_NS);
+            let ns = (gain * r.charge / r.inserting).max(REFILL_NS);
             t.refill_at = t
                 .refill_at
                 .min(t.starts_at(self.clock).saturating_add(ns as u64));

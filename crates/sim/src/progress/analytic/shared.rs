@@ -10,7 +10,11 @@
 //! A thread below its target gains the lines that it inserts, since they are the youngest. In a full cache, threads above their
 //! targets lose lines in proportion to their excess, since only they hold lines older than T. Cold starts after a migration,
 //! survival of lines over a context switch, and decay while other threads run thus need no separate rules.
+//!
+//! Threads of a program may share lines. A thread's lines are then all that it finds in the cache, and only a part of them counts for
+//! it ([`super::sharing`]).
 
+use super::class::NONE;
 use super::table::Table;
 
 /// Maximum eviction age in nanoseconds, which stands for a cache without pressure.
@@ -69,7 +73,12 @@ pub struct Resident {
     aimed: f64,
     /// Derivative of the target with respect to the eviction age, in lines per nanosecond.
     slope: f64,
-    hint: u32,
+    /// Index of the thread's copy of its program; [`NONE`] if the thread shares no lines.
+    pub copy: u32,
+    /// Part of the thread's lines that count for it. The others count for threads with which it shares them.
+    pub charge: f64,
+    pub(super) hint: u32,
+    pub(super) common_hint: u32,
 }
 
 impl Resident {
@@ -92,7 +101,10 @@ impl Resident {
             since: 0.0,
             burst: 0.0,
             duty: 0.0,
+            copy: NONE,
+            charge: 1.0,
             hint: 0,
+            common_hint: 0,
         }
     }
 
@@ -121,6 +133,11 @@ impl Resident {
         ]
     }
 
+    /// Number of lines that count for the thread.
+    pub fn counted(&self) -> f64 {
+        self.charge * self.lines
+    }
+
     /// Counts the lines inserted up to time `now`.
     #[inline]
     pub fn insert(&mut self, now: f64) {
@@ -139,7 +156,9 @@ impl Resident {
     #[inline]
     pub fn refills(&self, ahead: f64, capacity: f64) -> bool {
         let gap = self.target - self.lines;
-        gap > COLD * self.target && gap > WORTH * capacity && self.inserting * ahead > 0.5 * gap
+        gap > COLD * self.target
+            && gap > WORTH * capacity
+            && self.inserting * ahead > 0.5 * gap * self.charge
     }
 
     /// Resets the counted insertions after a step in which no occupancy changed.
@@ -195,7 +214,7 @@ impl SharedCache {
 
     /// Scales all occupancies down until they fit the cache, and restarts the search for the eviction age.
     pub fn fit(&mut self) {
-        let used: f64 = self.residents.iter().map(|r| r.lines).sum();
+        let used: f64 = self.residents.iter().map(Resident::counted).sum();
         let kept = (self.lines / used.max(1e-9)).min(1.0);
         self.residents.iter_mut().for_each(|r| r.lines *= kept);
         (self.moving, self.age) = (true, AGE_MAX);
@@ -233,23 +252,23 @@ impl SharedCache {
         ahead: f64,
     ) -> (f64, Option<f64>) {
         self.moving = true;
+        let together = self.together(tables, row, self.age, now);
         let r = &mut self.residents[row];
         let (ran, _) = r.ran_within(self.age, now);
         let before = r.target;
-        r.target = tables[r.table as usize].levels[r.level as usize]
-            .filled(ran * r.speed, &mut r.hint)
-            .0;
+        r.target = r.footprint(tables, ran * r.speed, 0.0, together).lines;
         r.insert(now);
-        let gain = r.inserted.min((r.target - r.lines).max(0.0));
+        let gain = (r.inserted / r.charge).min((r.target - r.lines).max(0.0));
         r.lines += gain;
-        r.inserted -= gain;
+        r.inserted -= gain * r.charge;
         if gain > 0.0 {
             self.make_room(row);
         }
         let r = &mut self.residents[row];
         let gap = (r.target - r.lines).max(0.0);
         let part = r.refills(ahead, self.lines).then_some(0.5 * gap);
-        r.mean = r.lines + part.map_or_else(|| rise(gap, r.inserting * ahead), |p| 0.5 * p);
+        r.mean =
+            r.lines + part.map_or_else(|| rise(gap, r.inserting * ahead / r.charge), |p| 0.5 * p);
         ((r.target - before).abs() / self.lines, part)
     }
 
@@ -260,11 +279,11 @@ impl SharedCache {
         let mut stopped = 0.0;
         let mut excess = 0.0;
         for (row, r) in self.residents.iter().enumerate() {
-            used += r.lines;
+            used += r.counted();
             if !r.running {
-                stopped += r.lines;
+                stopped += r.counted();
             } else if row != except {
-                excess += (r.lines - r.target).max(0.0);
+                excess += r.charge * (r.lines - r.target).max(0.0);
             }
         }
         let over = used - self.lines;
@@ -359,16 +378,31 @@ impl SharedCache {
     fn footprints(&mut self, tables: &[Table], age: f64, now: f64) -> (f64, f64) {
         let mut sum = 0.0;
         let mut slope = 0.0;
-        for r in &mut self.residents {
+        for row in 0..self.residents.len() {
+            let together = self.together(tables, row, age, now);
+            let r = &mut self.residents[row];
             let (ran, part) = r.ran_within(age, now);
-            let level = &tables[r.table as usize].levels[r.level as usize];
-            let (lines, per_instruction) = level.filled(ran * r.speed, &mut r.hint);
-            (r.target, r.aimed) = (lines, r.speed);
-            r.slope = per_instruction * r.speed * part;
-            sum += r.weight * lines;
-            slope += r.weight * r.slope;
+            let footprint = r.footprint(tables, ran * r.speed, r.speed * part, together);
+            (r.target, r.aimed) = (footprint.lines, r.speed);
+            r.slope = footprint.slope;
+            sum += r.weight * r.charge * r.target;
+            slope += r.weight * r.charge * r.slope;
         }
         (sum, slope)
+    }
+
+    /// Returns the instructions that all threads of a thread's copy in this cache ran for within `age` ns, and their derivative; `None`
+    /// if the thread shares no lines with others.
+    fn together(&self, tables: &[Table], row: usize, age: f64, now: f64) -> Option<(f64, f64)> {
+        let own = &self.residents[row];
+        if own.copy == NONE || tables[own.table as usize].sharing.shared == 0.0 {
+            return None;
+        }
+        let of_copy = self.residents.iter().filter(|r| r.copy == own.copy);
+        Some(of_copy.fold((0.0, 0.0), |(all, pace), r| {
+            let (ran, part) = r.ran_within(age, now);
+            (all + ran * r.speed, pace + r.speed * part)
+        }))
     }
 
     /// Moves the targets along their slopes to the eviction age `to`, and scales them to fit the cache; returns this age.
@@ -376,7 +410,7 @@ impl SharedCache {
         let mut sum = 0.0;
         for r in &mut self.residents {
             r.target = (r.target + r.slope * (to - from)).max(0.0);
-            sum += r.weight * r.target;
+            sum += r.weight * r.charge * r.target;
         }
         // Footprints are concave, so that targets moved along their slopes may exceed the cache slightly.
         if sum > self.lines {
@@ -395,8 +429,8 @@ impl SharedCache {
             if r.running {
                 r.insert(now);
             }
-            used += r.lines;
-            let gap = r.target - r.lines;
+            used += r.counted();
+            let gap = r.charge * (r.target - r.lines);
             growth += r.inserted.min(gap.max(0.0));
             excess += (-gap).max(0.0);
         }
@@ -404,7 +438,7 @@ impl SharedCache {
         for r in &mut self.residents {
             let gap = r.target - r.lines;
             r.lines += if gap > 0.0 {
-                r.inserted.min(gap)
+                (r.inserted / r.charge).min(gap)
             } else {
                 part * gap
             };
@@ -423,13 +457,13 @@ impl SharedCache {
             let gap = r.target - r.lines;
             // Stopped threads still lose the lines that become older than the eviction age.
             self.moving |= gap.abs() > SETTLED * r.lines + least || !r.running;
-            used += r.lines;
-            excess += (-gap).max(0.0);
+            used += r.counted();
+            excess += r.charge * (-gap).max(0.0);
             r.mean = r.lines;
             if gap > 0.0 && r.running {
-                let mean = rise(gap, r.inserting * ahead);
+                let mean = rise(gap, r.inserting * ahead / r.charge);
                 r.mean += mean;
-                growth += mean;
+                growth += mean * r.charge;
             }
         }
         let part = self.evicted(used, growth, excess);

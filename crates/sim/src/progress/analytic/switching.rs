@@ -91,6 +91,7 @@ impl Analytic {
             t.rows[k] = i as u32;
             let r = &mut cache.residents[i];
             (r.table, r.level, r.duty) = (t.table, k as u8, t.duty);
+            r.copy = t.copy;
             r.start(self.clock as f64);
         }
         self.pools[cpu.pool as usize].wake(self.clock, &self.stepping);

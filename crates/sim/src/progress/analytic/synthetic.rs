@@ -217,5 +217,6 @@ fn behaviour(kind: &Kind) -> Behaviour {
         mlp: mlp(512).chain(mlp(1 << 20)).collect(),
         pipeline: None,
         reach: None,
+        sharing: None,
     }
 }

@@ -10,6 +10,7 @@
 
 use countersteer_model::profile::Mix;
 
+use super::sharing::Sharing;
 use super::siblings::{Beside, Shares};
 use crate::progress::Unmeasured;
 
@@ -294,6 +295,8 @@ pub struct Table {
     pub active_w: f64,
     /// Number of lines that cross the memory bus per miss, including write-backs.
     pub lines_per_miss: f64,
+    /// Data that the program's threads share.
+    pub sharing: Sharing,
     /// Tables of the shared caches, inner first.
     pub levels: [LevelTable; MAX_LEVELS],
     /// Number of shared caches.
@@ -309,6 +312,8 @@ pub struct Rate {
     pub a: f64,
     /// Cycles per instruction of waiting for unloaded memory.
     pub b: f64,
+    /// Misses of private caches per instruction that other threads' stores cause.
+    pub invalidated: f64,
     /// Misses per instruction of each shared cache, inner first.
     pub miss: [f64; MAX_LEVELS],
     /// Approximate benefit of one more line in each shared cache: cycles per instruction saved, at unloaded memory latency.
@@ -403,6 +408,7 @@ impl Table {
             unmeasured: Unmeasured {
                 misses: sum(&|t| t.unmeasured.misses),
                 branch_misses: sum(&|t| t.unmeasured.branch_misses),
+                sharing: sum(&|t| t.unmeasured.sharing),
             },
             detail: tables
                 .iter()
@@ -412,6 +418,11 @@ impl Table {
             instruction_nj: sum(&|t| t.instruction_nj),
             active_w: sum(&|t| t.active_w),
             lines_per_miss: sum(&|t| t.lines_per_miss),
+            sharing: Sharing {
+                shared: sum(&|t| t.sharing.shared),
+                touched_before: sum(&|t| t.sharing.touched_before),
+                invalidated: sum(&|t| t.sharing.invalidated),
+            },
             levels,
             depth: first.depth,
         }

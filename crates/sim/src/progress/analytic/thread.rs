@@ -20,6 +20,8 @@ pub struct SpanEnergy {
 pub struct Thread {
     /// Index of the thread's program; [`NONE`] for a free row.
     pub model: u32,
+    /// Index of the thread's copy of the program.
+    pub copy: u32,
     /// CPU on which the thread runs; [`NONE`] if it does not run.
     pub cpu: u32,
     pub last_cpu: u32,
@@ -65,6 +67,8 @@ pub struct Thread {
     span_base: f64,
     span_ns: f64,
     span_cold: f64,
+    /// Misses in the open run interval that other threads' stores caused.
+    span_invalidated: f64,
     counted: Counters,
 
     /// Indices of the CPU's shared caches, or of the thread's parts of them, inner first.
@@ -94,6 +98,7 @@ impl Thread {
     pub const fn free() -> Self {
         Self {
             model: NONE,
+            copy: NONE,
             cpu: NONE,
             last_cpu: NONE,
             stride: 1.0,
@@ -107,6 +112,7 @@ impl Thread {
                 base: 1.0,
                 a: 1.0,
                 b: 0.0,
+                invalidated: 0.0,
                 miss: [0.0; MAX_LEVELS],
                 worth: [0.0; MAX_LEVELS],
             },
@@ -125,12 +131,14 @@ impl Thread {
             span_base: 0.0,
             span_ns: 0.0,
             span_cold: 0.0,
+            span_invalidated: 0.0,
             counted: Counters {
                 instructions: 0.0,
                 cycles: 0.0,
                 l2_misses: 0.0,
                 llc_references: 0.0,
                 llc_misses: 0.0,
+                shared_modified: 0.0,
                 branch_instructions: 0.0,
                 branch_misses: 0.0,
                 energy_nj: 0.0,
@@ -139,6 +147,7 @@ impl Thread {
                 unmeasured: Unmeasured {
                     misses: 0.0,
                     branch_misses: 0.0,
+                    sharing: 0.0,
                 },
                 evictions: None,
             },
@@ -234,6 +243,7 @@ impl Thread {
         self.done += work;
         self.span_instructions += work;
         self.span_base += self.rate.base * work;
+        self.span_invalidated += self.rate.invalidated * work;
         for (sum, miss) in self.misses.iter_mut().zip(self.rate.miss) {
             *sum += miss * work;
         }
@@ -295,7 +305,8 @@ impl Thread {
         if ns == 0.0 && n == 0.0 && self.span_cold == 0.0 {
             return SpanEnergy::default();
         }
-        let cold = std::mem::take(&mut self.span_cold);
+        let invalidated = std::mem::take(&mut self.span_invalidated);
+        let cold = std::mem::take(&mut self.span_cold) + invalidated;
         let leaving = table.private_misses * n + cold;
         let mut energy = SpanEnergy {
             core: table.active_w * ns + table.instruction_nj * n,
@@ -315,11 +326,13 @@ impl Thread {
         c.cycles += ns * cpu.freq;
         c.run_ns += ns;
         c.l2_misses += leaving;
+        c.shared_modified += invalidated;
         c.llc_references += references;
         c.llc_misses += misses;
         c.branch_instructions += table.branches * n;
         c.branch_misses += table.branch_misses * n;
         c.unmeasured.misses += table.unmeasured.misses * n;
+        c.unmeasured.sharing += table.unmeasured.sharing * n;
         c.unmeasured.branch_misses += table.unmeasured.branch_misses * n;
         c.energy_nj += energy.core + energy.cache + energy.memory;
         if let Some(each) = &table.detail {

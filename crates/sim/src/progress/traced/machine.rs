@@ -20,6 +20,8 @@ use crate::progress::analytic::{Cpu, MAX_LEVELS};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Served {
     pub private_misses: f64,
+    /// Number of requests for lines that another core had modified.
+    pub shared_modified: f64,
     /// Number of references to each shared level, inner first.
     pub references: [f64; MAX_LEVELS],
     /// Number of misses in each shared level, inner first.

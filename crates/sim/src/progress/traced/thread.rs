@@ -369,6 +369,7 @@ impl Thread {
         let c = &mut self.counted;
         c.instructions += n;
         c.l2_misses += served.private_misses;
+        c.shared_modified += served.shared_modified;
         c.llc_references += references;
         c.llc_misses += missed;
         c.branch_instructions += mix.branches * n;

@@ -75,6 +75,7 @@ impl Machine {
             if self.cores[core].invalidate(key) == Some(true) {
                 let first = self.chains[row].first().copied();
                 self.shared.take_victim(first, key, true);
+                self.served[row].shared_modified += 1.0;
             }
         }
     }
@@ -89,6 +90,7 @@ impl Machine {
                 let chain = writer.map(|writer| &self.chains[writer]);
                 let first = chain.and_then(|chain| chain.first().copied());
                 self.shared.take_victim(first, key, true);
+                self.served[row].shared_modified += 1.0;
             }
         }
     }

@@ -1,0 +1,164 @@
+//! Data that the threads of a program share.
+//!
+//! Input: the recorded [`Sharing`](countersteer_model::profile::Sharing) of a behaviour, and the other threads of the program.
+//! Output: a thread's additional misses, those that it is spared, and the part of its lines that count for it in a shared cache.
+//!
+//! - A store of another thread invalidates a copy in a private cache. The next access misses there, and hits in the shared cache if the
+//!   writer is behind the same one.
+//! - A first access hits in the shared cache if another thread touched the line before.
+//! - In a shared cache, the shared lines are those that all threads together touched within the eviction age. Each of them counts once,
+//!   divided among the threads by their speeds.
+
+use countersteer_model::profile::Behaviour;
+
+use super::Analytic;
+use super::class::NONE;
+use super::shared::Resident;
+use super::table::{Rate, Table};
+
+/// Smallest part of a thread's lines that counts for it.
+const CHARGE_LEAST: f64 = 1e-3;
+
+/// Sharing of a behaviour, per instruction.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sharing {
+    /// Fraction of the far accesses that are to shared lines.
+    pub shared: f64,
+    /// First accesses to lines that another thread touched before.
+    pub touched_before: f64,
+    /// Accesses that hit private caches but for another thread's store.
+    pub invalidated: f64,
+}
+
+impl Sharing {
+    /// Creates the sharing of a behaviour on a core whose private caches hold `private_lines` lines.
+    pub fn new(behaviour: &Behaviour, private_lines: f64) -> Self {
+        let Some(of) = &behaviour.sharing else {
+            return Self::default();
+        };
+        let invalidated = &of.invalidated_pki;
+        Self {
+            shared: of.shared,
+            touched_before: of.touched_before * behaviour.locality.cold_pki / 1000.0,
+            invalidated: (invalidated.total() - invalidated.at_least(private_lines)) / 1000.0,
+        }
+    }
+
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Other threads of a thread's program, relative to their number in the recording.
+#[derive(Clone, Copy, Debug, Default)]
+struct Company {
+    /// Threads on other cores behind the same last-level cache, and on other cores behind another one.
+    near: f64,
+    far: f64,
+    /// Threads behind the same last-level cache, those on the same core included.
+    pool: f64,
+}
+
+impl Company {
+    /// Adds the misses of shared data to the rate of a thread.
+    fn add_to(&self, rate: &mut Rate, table: &Table) {
+        let sharing = &table.sharing;
+        let near = sharing.invalidated * self.near;
+        let far = sharing.invalidated * self.far;
+        rate.invalidated = near + far;
+        let spared = sharing.touched_before * self.pool;
+        if let Some(last) = table.depth.checked_sub(1) {
+            let spared = spared.min(rate.miss[last]);
+            if spared > 0.0 {
+                rate.b *= 1.0 - spared / rate.miss[last];
+                rate.a += spared * table.near_cycles;
+            }
+            for miss in &mut rate.miss[..=last] {
+                *miss = (*miss - spared).max(0.0) + far;
+            }
+        }
+        rate.a += near * table.near_cycles;
+        rate.b += far * table.far_cycles;
+    }
+}
+
+impl Analytic {
+    /// Adds to a thread's rate the effects of data that it shares with other threads of its program.
+    pub(super) fn share(&self, thread: u32, table: &Table, rate: &mut Rate) {
+        if !table.sharing.is_none() && self.config.contention {
+            self.company(thread).add_to(rate, table);
+        }
+    }
+
+    fn company(&self, thread: u32) -> Company {
+        let own = &self.threads[thread as usize];
+        let Some(members) = self.copies.get(own.copy as usize) else {
+            return Company::default();
+        };
+        let here = &self.cpus[own.cpu as usize];
+        let mut company = Company::default();
+        for other in members.iter().filter(|other| **other != thread) {
+            let other = &self.threads[*other as usize];
+            let row = if other.cpu == NONE {
+                other.last_cpu
+            } else {
+                other.cpu
+            };
+            let Some(cpu) = self.cpus.get(row as usize) else {
+                continue;
+            };
+            let same_pool = cpu.pool == here.pool;
+            company.pool += f64::from(u8::from(same_pool));
+            if cpu.core != here.core && same_pool {
+                company.near += 1.0;
+            } else if cpu.core != here.core {
+                company.far += 1.0;
+            }
+        }
+        // More threads than recorded are as likely to invalidate a line as those recorded.
+        let recorded = self.models[own.model as usize].companions();
+        let scale = 1.0 / (company.near + company.far).max(recorded);
+        company.near *= scale;
+        company.far *= scale;
+        company.pool = (company.pool / recorded).min(1.0);
+        company
+    }
+}
+
+/// Footprint of a thread, and its derivative with respect to the eviction age.
+#[derive(Clone, Copy, Debug)]
+pub struct Footprint {
+    pub lines: f64,
+    pub slope: f64,
+}
+
+impl Resident {
+    /// Returns the thread's lines after it ran for `instructions` instructions, at `pace` instructions per nanosecond of age, while all
+    /// threads of its copy in this cache ran for `together`; sets the part of the lines that count for it.
+    #[inline]
+    pub fn footprint(
+        &mut self,
+        tables: &[Table],
+        instructions: f64,
+        pace: f64,
+        together: Option<(f64, f64)>,
+    ) -> Footprint {
+        let table = &tables[self.table as usize];
+        let level = &table.levels[self.level as usize];
+        let (own, each) = level.filled(instructions, &mut self.hint);
+        self.charge = 1.0;
+        let mut footprint = Footprint {
+            lines: own,
+            slope: each * pace,
+        };
+        if let Some((all, all_pace)) = together.filter(|(all, _)| *all > instructions) {
+            let shared = table.sharing.shared;
+            let (common, common_each) = level.filled(all, &mut self.common_hint);
+            let counted = (1.0 - shared) * own + shared * common * instructions / all;
+            footprint.lines = (1.0 - shared) * own + shared * common;
+            footprint.slope = (1.0 - shared) * each * pace + shared * common_each * all_pace;
+            self.charge = (counted / footprint.lines.max(1e-9)).clamp(CHARGE_LEAST, 1.0);
+        }
+        footprint
+    }
+}
