@@ -12,7 +12,7 @@ use crate::rows::{Counted, TrainingRow};
 
 /// Run time on each side of a move that counts, at most and at least, in nanoseconds.
 const SIDE_MOST_NS: f64 = 40e6;
-const SIDE_LEAST_NS: f64 = 4e6;
+const SIDE_LEAST_NS: f64 = 5e6;
 /// Run time after a move in which a thread refills its caches, in nanoseconds. It does not count.
 const REFILL_NS: f64 = 2e6;
 /// Relative gain of speed from which on a move paid.

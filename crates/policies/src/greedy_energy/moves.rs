@@ -11,6 +11,8 @@ const PARK_BELOW: f64 = 0.5;
 const MOST_SHARED: f64 = 4.0;
 /// Largest part of a thread's misses that joining the threads of its program spares.
 const MOST_SPARED: f64 = 0.9;
+/// Rule of a move towards threads of the same program, whose lines it accesses.
+const JOINS: &str = "joins threads whose lines it shares";
 /// Rule of the move that consolidates load on fewer cores.
 pub(super) const PARKS: &str = "empties a core so that it can be parked";
 
@@ -135,7 +137,11 @@ impl Search<'_> {
         }
         let one = |row: &usize| Move {
             shifts: vec![self.shift(*row, to)],
-            rule: "balances load",
+            rule: if self.sharing(*row, to) < 1.0 {
+                JOINS
+            } else {
+                "balances load"
+            },
         };
         self.places.on[from].iter().map(one).collect()
     }
@@ -279,10 +285,7 @@ impl Search<'_> {
             }
             if let Some(to) = self.emptiest(|cpu| home[cpu]) {
                 let (misses, rule) = if measured {
-                    (
-                        self.shift(row, to).misses,
-                        "joins threads whose lines it shares",
-                    )
+                    (self.shift(row, to).misses, JOINS)
                 } else {
                     let rule = "joins threads of its program that miss less together";
                     (1.0 - self.tolerance, rule)

@@ -326,6 +326,7 @@ impl ProgressModel for Analytic {
             self.turn(thread.0);
             self.rerate_siblings(cpu);
         }
+        self.update_companions(thread.0);
     }
 
     fn set_point(&mut self, cpu: CpuId, point: usize, now: Nanos) {
@@ -364,7 +365,11 @@ impl ProgressModel for Analytic {
             self.switch_out(previous);
         }
         if next != NONE {
+            let comes = self.threads[next as usize].last_cpu != cpu.0;
             self.switch_in(next, cpu.0);
+            if comes {
+                self.update_companions(next);
+            }
         }
         if (previous == NONE) != (next == NONE) {
             self.update_siblings(cpu.0);

@@ -294,6 +294,7 @@ impl Analytic {
         if t.arrive(&self.models[t.model as usize], self.clock) {
             self.finished.push(thread);
             self.respeed(thread);
+            self.update_companions(thread);
             return;
         }
         self.retable(thread);

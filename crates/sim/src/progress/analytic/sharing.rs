@@ -90,6 +90,21 @@ impl Analytic {
         }
     }
 
+    /// Recomputes the rates of the other running threads of a thread's program, if they share data: the thread has come to another CPU,
+    /// or its work has begun or ended.
+    pub(super) fn update_companions(&mut self, thread: u32) {
+        let copy = self.threads[thread as usize].copy as usize;
+        let members = self.copies.get(copy).map_or(0, Vec::len);
+        for row in 0..members {
+            let other = self.copies[copy][row];
+            let t = &self.threads[other as usize];
+            let shares = t.cpu != NONE && !self.tables[t.table as usize].sharing.is_none();
+            if other != thread && shares && self.config.contention {
+                self.rerate(other);
+            }
+        }
+    }
+
     fn company(&self, thread: u32) -> Company {
         let own = &self.threads[thread as usize];
         let Some(members) = self.copies.get(own.copy as usize) else {
@@ -99,6 +114,9 @@ impl Analytic {
         let mut company = Company::default();
         for other in members.iter().filter(|other| **other != thread) {
             let other = &self.threads[*other as usize];
+            if !other.has_work() {
+                continue;
+            }
             let row = if other.cpu == NONE {
                 other.last_cpu
             } else {
