@@ -344,7 +344,11 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
         instruction_nj: class.energy
             * (power.instruction_nj + mix.fp * power.fp_nj + mix.simd * power.simd_nj),
         active_w: class.power * power.active_w / siblings,
-        sharing: Sharing::new(behaviour, lines),
+        sharing: Sharing::new(
+            behaviour,
+            lines,
+            class.levels.last().map_or(0.0, |l| l.lines),
+        ),
         lines_per_miss: 1.0 + mix.stores / (mix.loads + mix.stores).max(1e-9),
         ..Table::default()
     };

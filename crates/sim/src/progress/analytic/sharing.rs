@@ -28,19 +28,24 @@ pub struct Sharing {
     pub touched_before: f64,
     /// Accesses that hit private caches but for another thread's store.
     pub invalidated: f64,
+    /// Accesses that hit the last-level cache but for another thread's store behind another one.
+    pub invalidated_outside: f64,
 }
 
 impl Sharing {
-    /// Creates the sharing of a behaviour on a core whose private caches hold `private_lines` lines.
-    pub fn new(behaviour: &Behaviour, private_lines: f64) -> Self {
+    /// Creates the sharing of a behaviour on a core whose private caches hold `private_lines` lines, and whose last-level cache holds
+    /// `last_lines`.
+    pub fn new(behaviour: &Behaviour, private_lines: f64, last_lines: f64) -> Self {
         let Some(of) = &behaviour.sharing else {
             return Self::default();
         };
-        let invalidated = &of.invalidated_pki;
+        let of_all = &of.invalidated_pki;
+        let invalidated = |lines: f64| (of_all.total() - of_all.at_least(lines)) / 1000.0;
         Self {
             shared: of.shared,
             touched_before: of.touched_before * behaviour.locality.cold_pki / 1000.0,
-            invalidated: (invalidated.total() - invalidated.at_least(private_lines)) / 1000.0,
+            invalidated: invalidated(private_lines),
+            invalidated_outside: invalidated(last_lines.max(private_lines)),
         }
     }
 
@@ -64,8 +69,11 @@ impl Company {
     fn add_to(&self, rate: &mut Rate, table: &Table) {
         let sharing = &table.sharing;
         let near = sharing.invalidated * self.near;
-        let far = sharing.invalidated * self.far;
-        rate.invalidated = near + far;
+        let far = sharing.invalidated_outside * self.far;
+        // Of these, the others hit the last-level cache.
+        let private = sharing.invalidated * self.far;
+        rate.invalidated = near + private;
+        rate.modified = near + far;
         let spared = sharing.touched_before * self.pool;
         if let Some(last) = table.depth.checked_sub(1) {
             let spared = spared.min(rate.miss[last]);
@@ -77,7 +85,7 @@ impl Company {
                 *miss = (*miss - spared).max(0.0) + far;
             }
         }
-        rate.a += near * table.near_cycles;
+        rate.a += (near + private - far) * table.near_cycles;
         rate.b += far * table.far_cycles;
     }
 }

@@ -314,6 +314,8 @@ pub struct Rate {
     pub b: f64,
     /// Misses of private caches per instruction that other threads' stores cause.
     pub invalidated: f64,
+    /// Accesses per instruction to lines that another core modified.
+    pub modified: f64,
     /// Misses per instruction of each shared cache, inner first.
     pub miss: [f64; MAX_LEVELS],
     /// Approximate benefit of one more line in each shared cache: cycles per instruction saved, at unloaded memory latency.
@@ -422,6 +424,7 @@ impl Table {
                 shared: sum(&|t| t.sharing.shared),
                 touched_before: sum(&|t| t.sharing.touched_before),
                 invalidated: sum(&|t| t.sharing.invalidated),
+                invalidated_outside: sum(&|t| t.sharing.invalidated_outside),
             },
             levels,
             depth: first.depth,

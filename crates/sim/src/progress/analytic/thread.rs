@@ -69,6 +69,8 @@ pub struct Thread {
     span_cold: f64,
     /// Misses in the open run interval that other threads' stores caused.
     span_invalidated: f64,
+    /// Accesses to modified lines in the open run interval.
+    span_modified: f64,
     counted: Counters,
 
     /// Indices of the CPU's shared caches, or of the thread's parts of them, inner first.
@@ -113,6 +115,7 @@ impl Thread {
                 a: 1.0,
                 b: 0.0,
                 invalidated: 0.0,
+                modified: 0.0,
                 miss: [0.0; MAX_LEVELS],
                 worth: [0.0; MAX_LEVELS],
             },
@@ -132,6 +135,7 @@ impl Thread {
             span_ns: 0.0,
             span_cold: 0.0,
             span_invalidated: 0.0,
+            span_modified: 0.0,
             counted: Counters {
                 instructions: 0.0,
                 cycles: 0.0,
@@ -244,6 +248,7 @@ impl Thread {
         self.span_instructions += work;
         self.span_base += self.rate.base * work;
         self.span_invalidated += self.rate.invalidated * work;
+        self.span_modified += self.rate.modified * work;
         for (sum, miss) in self.misses.iter_mut().zip(self.rate.miss) {
             *sum += miss * work;
         }
@@ -306,6 +311,7 @@ impl Thread {
             return SpanEnergy::default();
         }
         let invalidated = std::mem::take(&mut self.span_invalidated);
+        let modified = std::mem::take(&mut self.span_modified);
         let cold = std::mem::take(&mut self.span_cold) + invalidated;
         let leaving = table.private_misses * n + cold;
         let mut energy = SpanEnergy {
@@ -326,7 +332,7 @@ impl Thread {
         c.cycles += ns * cpu.freq;
         c.run_ns += ns;
         c.l2_misses += leaving;
-        c.shared_modified += invalidated;
+        c.shared_modified += modified;
         c.llc_references += references;
         c.llc_misses += misses;
         c.branch_instructions += table.branches * n;
