@@ -160,6 +160,7 @@ fn steered(policy: &str) -> (f64, BTreeSet<String>) {
         scale: 100.0,
         threads: 2,
         serial_share: 0.0,
+        control: Default::default(),
         nice: 0,
         start: Nanos::ZERO,
         bursts: None,
@@ -169,6 +170,7 @@ fn steered(policy: &str) -> (f64, BTreeSet<String>) {
     };
     let plan = Plan {
         programs: vec![planned],
+        ..Plan::default()
     };
     let config = SimConfig {
         seed: 1,
