@@ -388,7 +388,7 @@ fn threads_are_followed() {
 }
 
 #[test]
-fn data_that_threads_share_are_told_from_their_own() {
+fn shared_data_and_own_data_of_threads_are_distinguished() {
     let Some((_turn, program)) = programs() else {
         return;
     };

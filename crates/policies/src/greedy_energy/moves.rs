@@ -87,8 +87,7 @@ impl Search<'_> {
         Shift { row, to, misses }
     }
 
-    /// Returns the fraction of a thread's misses of the last level that lines modified by other cores would be, if those cores
-    /// were all behind other caches; 0 if it was not measured.
+    /// Returns a thread's accesses to lines that other cores modified, per miss of the last level; 0 if they were not measured.
     fn shared(&self, row: usize) -> f64 {
         let rates = &self.places.members[row].mean.rates;
         if rates.misses() > 0.0 {

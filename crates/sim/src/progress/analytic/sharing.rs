@@ -159,8 +159,8 @@ pub struct Footprint {
 }
 
 impl Resident {
-    /// Returns the thread's lines after it ran for `instructions` instructions, at `pace` instructions per nanosecond of age, while all
-    /// threads of its copy in this cache ran for `together`; sets the part of the lines that count for it.
+    /// Returns the thread's lines after `instructions` instructions, at `pace` instructions per nanosecond of age. `together` has both
+    /// figures for all threads of its copy in this cache. Sets the part of the lines that count for the thread.
     #[inline]
     pub fn footprint(
         &mut self,
