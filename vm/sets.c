@@ -3,7 +3,8 @@
 // A line of FILE is a task; consecutive lines with the same set run together. Fields: set, task, process, nice, work in us, sleep in
 // us, the task that starts it (or -), how that one does (pipe, futex or -), CPUs as a mask in hexadecimal (or -), and other CPUs
 // from some time on (MASK@MS or -). A task works, wakes the tasks that name it, and sleeps, again and again; one that is started by
-// another waits for that instead. Printed per task, with tabs between: set, task, process, time on a CPU, time runnable without one
+// another waits for that instead. A line of process `hotplug` is no task: its CPU (cpuN) goes offline after so many ms (work), and
+// online after others (sleep). Printed per task, with tabs between: set, task, process, time on a CPU, time runnable without one
 // (both ns, of schedstat), times it got a CPU, migrations, median wait for a CPU (ns), and its time on each CPU (us).
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -41,8 +42,8 @@ struct shared {
     int64_t migrations[TASKS], on_cpu[TASKS][CPUS];
     int32_t wait_ns[TASKS][WAITS];
 } *shared;
-static struct task tasks[TASKS];
-static int count;
+static struct task tasks[TASKS], plugs[TASKS];
+static int count, plug_count;
 static int64_t length_ns;
 
 static void fail(const char *what) {
@@ -180,6 +181,25 @@ static void process(int first) {
     _exit(0);
 }
 
+static void plug(const char *cpu, char online) {
+    char path[96];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/%s/online", cpu);
+    int file = open(path, O_WRONLY);
+    if (file < 0 || write(file, &online, 1) != 1) fail(path);
+    close(file);
+}
+
+// Takes CPUs offline and online while the tasks run.
+static void plug_all(void) {
+    await(&shared->go, 0);
+    for (int ms = 0; ms <= length_ns / 1000000; ms++) {
+        for (int i = 0; i < plug_count; i++)
+            if (ms == plugs[i].work_us || ms == plugs[i].sleep_us) plug(plugs[i].name, ms == plugs[i].work_us ? '0' : '1');
+        struct timespec step = {0, 1000000};
+        if (plug_count) clock_nanosleep(CLOCK_MONOTONIC, 0, &step, 0);
+    }
+}
+
 static void run(void) {
     memset(shared, 0, sizeof *shared);
     for (int i = 0; i < count; i++)
@@ -190,6 +210,7 @@ static void run(void) {
         while (strcmp(tasks[older].process, tasks[i].process)) older++;
         if (older == i && !fork()) process(i);
     }
+    if (plug_count) plug_all();
     while (wait(0) > 0) {}
     int cpus = sysconf(_SC_NPROCESSORS_ONLN);
     for (int i = 0; i < count; i++) {
@@ -220,7 +241,11 @@ int main(int arguments, char **argument) {
         t.mask = strtoul(mask, &rest, 16);
         t.later = strtoul(later, &rest, 16);
         if (*rest == '@') t.later_ms = atoi(rest + 1);
-        if (count && strcmp(tasks[0].set, t.set)) run(), count = 0;
+        if (count && strcmp(tasks[0].set, t.set)) run(), count = plug_count = 0;
+        if (!strcmp(t.process, "hotplug")) {
+            plugs[plug_count++] = t;
+            continue;
+        }
         if (count == TASKS) return fprintf(stderr, "sets: more than %d tasks in %s\n", TASKS, t.set), 2;
         tasks[count++] = t;
     }

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use countersteer_lab::Experiment;
-use countersteer_lab::import::{Options, import};
+use countersteer_lab::import::{Options, import, task_set};
 use countersteer_report::record::Detail;
 
 /// CPU time in seconds and number of wake-ups of the threads with one name.
@@ -187,4 +187,23 @@ fn shares_and_wake_ups_are_those_of_recordings() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(seen > 0, "no recording there has a text beside it");
+}
+
+#[test]
+fn task_files_of_rt_app_are_sets_of_tasks_for_kernels() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vm/rt-app/frames.json");
+    let stream = std::fs::File::open(&file).unwrap();
+    let made = task_set("frames.json", stream, &Options::default(), "frames").unwrap();
+    let sets = include_str!("../../sim/tests/kernel/sets.tsv");
+    let of_set = sets.lines().filter(|l| l.starts_with("frames\t"));
+    let wanted: String = of_set.map(|l| format!("{l}\n")).collect();
+    assert!(
+        made.text == wanted,
+        "sets.tsv of crates/sim/tests/kernel should have these lines:\n{}",
+        made.text
+    );
+    // A set has up to 64 tasks.
+    let many = r#"{"tasks": {"a": {"instance": 65, "loop": -1, "run": 10, "sleep": 10}}, "global": {"duration": 1}}"#;
+    let error = task_set("many.json", many.as_bytes(), &Options::default(), "many").unwrap_err();
+    assert!(format!("{error:#}").contains("64 tasks"), "{error:#}");
 }

@@ -59,6 +59,9 @@ pub struct Import {
     /// Threshold: omit threads whose share of the total CPU time is smaller
     #[arg(long, value_name = "SHARE", default_value_t = 0.001, value_parser = share)]
     min_share: f64,
+    /// Write a set of tasks for vm/sets.c, which runs under a kernel, in place of a workload
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["json", "profile", "profile_of", "mips"])]
+    task_set: Option<String>,
     /// Output file; default: standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -140,10 +143,16 @@ fn import(args: Import) -> anyhow::Result<()> {
         mips: args.mips,
         min_share: args.min_share,
     };
-    let imported = import::import(&name, stream, &options)?;
-    for warning in &imported.warnings {
-        eprint!("{}", prose(&format!("steer: {warning}\n")));
+    if let Some(set) = &args.task_set {
+        let made = import::task_set(&name, stream, &options, set)?;
+        warn(&made.warnings);
+        return match &args.output {
+            Some(path) => Ok(write_atomically(path, made.text.as_bytes())?),
+            None => print_raw(&made.text),
+        };
     }
+    let imported = import::import(&name, stream, &options)?;
+    warn(&imported.warnings);
     let Some(path) = &args.output else {
         return if args.json {
             print_json(&imported.workload)
@@ -158,6 +167,12 @@ fn import(args: Import) -> anyhow::Result<()> {
         "steer: {programs} programs in {shown}; compare policies on them with `steer compare -M MACHINE -w {shown} -P linux,hsf`"
     );
     Ok(())
+}
+
+fn warn(warnings: &[String]) {
+    for warning in warnings {
+        eprint!("{}", prose(&format!("steer: {warning}\n")));
+    }
 }
 
 /// Opens a recording. Returns its name for messages, and a reader of its contents.

@@ -9,6 +9,7 @@ mod other;
 mod perf_data;
 mod perfetto;
 mod rt_app;
+mod task_set;
 mod timeline;
 mod trace_dat;
 
@@ -140,20 +141,8 @@ pub struct Imported {
 /// # Errors
 /// Fails if the stream has an unknown format, is too long or damaged, or has no thread that ran. Also fails if a profile does not
 /// exist.
-pub fn import(path: &str, mut stream: impl Read, options: &Options) -> anyhow::Result<Imported> {
-    let cannot = || library::cannot_read(path.as_ref());
-    let mut bytes = Vec::new();
-    let mut head = (&mut stream).take(HEAD);
-    head.read_to_end(&mut bytes).with_context(cannot)?;
-    let format = find(path, &bytes, options.format.as_deref())?;
-    read::append(stream, &mut bytes, read::MOST_RECORDING).with_context(cannot)?;
-    let read = (format.read)(path, bytes)?;
-    let mut warnings = read.warnings;
-    let tasks = keep_large(read.tasks, options.min_share, &mut warnings);
-    if tasks.is_empty() {
-        let why = format!("no thread runs in this file ({})", format.what);
-        return Err(TextError::value(path, why).into());
-    }
+pub fn import(path: &str, stream: impl Read, options: &Options) -> anyhow::Result<Imported> {
+    let Tasks { tasks, warnings } = tasks(path, stream, options)?;
     let mut program = Vec::new();
     for task in tasks {
         program.push(task.program(options)?);
@@ -172,6 +161,52 @@ pub fn import(path: &str, mut stream: impl Read, options: &Options) -> anyhow::R
         text,
         warnings,
     })
+}
+
+/// Set of tasks for `vm/sets.c`, with warnings about it.
+#[derive(Debug)]
+pub struct TaskSet {
+    /// Lines of the set.
+    pub text: String,
+    /// Sentences about omitted parts.
+    pub warnings: Vec<String>,
+}
+
+/// Converts a stream into a set of tasks named `set`, which `vm/sets.c` runs under a kernel; `path` is the stream's name in errors.
+///
+/// # Errors
+/// Fails with the errors of [`import`], and if there are too many tasks.
+pub fn task_set(
+    path: &str,
+    stream: impl Read,
+    options: &Options,
+    set: &str,
+) -> anyhow::Result<TaskSet> {
+    let Tasks {
+        tasks,
+        mut warnings,
+    } = tasks(path, stream, options)?;
+    let text = task_set::lines(&tasks, set, &mut warnings);
+    let text = text.map_err(|why| TextError::value(path, why))?;
+    Ok(TaskSet { text, warnings })
+}
+
+/// Reads the tasks of a stream that have enough CPU time.
+fn tasks(path: &str, mut stream: impl Read, options: &Options) -> anyhow::Result<Tasks> {
+    let cannot = || library::cannot_read(path.as_ref());
+    let mut bytes = Vec::new();
+    let mut head = (&mut stream).take(HEAD);
+    head.read_to_end(&mut bytes).with_context(cannot)?;
+    let format = find(path, &bytes, options.format.as_deref())?;
+    read::append(stream, &mut bytes, read::MOST_RECORDING).with_context(cannot)?;
+    let read = (format.read)(path, bytes)?;
+    let mut warnings = read.warnings;
+    let tasks = keep_large(read.tasks, options.min_share, &mut warnings);
+    if tasks.is_empty() {
+        let why = format!("no thread runs in this file ({})", format.what);
+        return Err(TextError::value(path, why).into());
+    }
+    Ok(Tasks { tasks, warnings })
 }
 
 fn find(path: &str, bytes: &[u8], name: Option<&str>) -> anyhow::Result<&'static Format> {

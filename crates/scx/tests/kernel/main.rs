@@ -28,7 +28,7 @@ use countersteer_scx::{Ext, Library};
 use countersteer_sim::scheduler::Scheduler;
 
 use golden::{Key, Measure};
-use sets::{Emulated, Figures, figures, sets};
+use sets::{Emulated, Figures, figures, plugs, sets};
 
 const SEEDS: u64 = 8;
 /// Time that waking an idle CPU takes in the emulated machine.
@@ -57,12 +57,15 @@ fn simulated(
     emulated: &BTreeMap<String, Emulated>,
 ) -> BTreeMap<String, Figures> {
     let tasks = &sets()[&key.set];
-    let topology = Arc::new(world::machine(key.smt));
+    let topology = Arc::new(world::machine(&key.machine));
     let mut sums: BTreeMap<String, Figures> = BTreeMap::new();
     for seed in 1..=SEEDS {
         let ext = Ext::start(library, &topology, &[], seed).unwrap();
         let scheduler: (Box<dyn Scheduler>, u64) = (Box::new(ext), seed);
-        for (role, figures) in figures(&world::run(&topology, scheduler, tasks, emulated)) {
+        for (role, figures) in figures(
+            &world::run(&topology, scheduler, (tasks, plugs(&key.set)), emulated),
+            world::caches(&key.machine),
+        ) {
             sums.entry(role)
                 .or_default()
                 .add(&figures, 1.0 / SEEDS as f64);
@@ -74,7 +77,7 @@ fn simulated(
 #[test]
 #[ignore = "makes the golden of runs of a kernel; see COUNTERSTEER_KERNEL_RUNS"]
 fn the_golden_is_made_of_runs_of_a_kernel() {
-    golden::renew(&[(1, "vtime")]);
+    golden::renew(&[("8", "vtime")]);
 }
 
 #[test]

@@ -22,8 +22,10 @@ pub enum FairClass {
 pub struct LinuxConfig {
     pub scheduler: FairClass,
     /// Default time slice of EEVDF in nanoseconds, as debugfs shows it in `base_slice_ns` (already scaled by the number of CPUs).
-    /// `None` stands for 0.70 ms x (1 + ilog2(min(cpus, 8))).
+    /// `None` stands for `unscaled_slice_ns` x (1 + ilog2(min(cpus, 8))).
     pub base_slice_ns: Option<u64>,
+    /// Default time slice of EEVDF in nanoseconds on a machine with one CPU.
+    pub unscaled_slice_ns: u64,
     /// True if a picked thread runs to the end of its slice, unless a thread with a shorter slice wakes (`RUN_TO_PARITY`).
     pub run_to_parity: bool,
     /// True if threads that go to sleep stay queued until their excess running time is paid back (`DELAY_DEQUEUE`).
@@ -90,6 +92,7 @@ impl Default for LinuxConfig {
         Self {
             scheduler: FairClass::Eevdf,
             base_slice_ns: None,
+            unscaled_slice_ns: 700_000,
             run_to_parity: true,
             delay_dequeue: true,
             delay_zero: true,
@@ -124,6 +127,7 @@ pub const DEFAULT_KERNEL: &str = "7.2";
 // Each configuration describes the last update of its stable series.
 fn v6_12() -> LinuxConfig {
     LinuxConfig {
+        unscaled_slice_ns: 750_000,
         newidle_by_success: true,
         ..LinuxConfig::installed()
     }
@@ -131,6 +135,7 @@ fn v6_12() -> LinuxConfig {
 
 fn v6_18() -> LinuxConfig {
     LinuxConfig {
+        unscaled_slice_ns: 700_000,
         eligible_first: true,
         ..v6_12()
     }

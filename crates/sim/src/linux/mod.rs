@@ -143,7 +143,9 @@ impl Linux {
         let cpu_scale = cpu_scale(n);
         let base_slice = config
             .base_slice_ns
-            .map_or(700_000 * cpu_scale, |ns| ns.max(1) as i64);
+            .map_or(config.unscaled_slice_ns.max(1) as i64 * cpu_scale, |ns| {
+                ns.max(1) as i64
+            });
         let domains = Domains::new(topology);
         let phase = rng.random_range(0..tick_ns);
         let rqs = (0..n)

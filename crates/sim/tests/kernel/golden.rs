@@ -1,7 +1,7 @@
 //! Measurements of a real kernel's runs, and the list of known deviations.
 //!
-//! `COUNTERSTEER_KERNEL_RUNS` names a folder with the output of `vm/sets.c`: `SMT-on.tsv` and `SMT-off.tsv` for 1 and 2 CPUs per
-//! core. `kernel.tsv` is created from these files.
+//! `COUNTERSTEER_KERNEL_RUNS` names a folder with the output of `vm/sets.c`: a file `MACHINE_KERNEL.tsv` for each machine of
+//! `world.rs` and each kernel. `kernel.tsv` is created from these files.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -9,19 +9,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::sets::{Emulated, Figures, emulated as added, figures, printed, sets};
+use crate::world::caches;
 
 /// A set under a configuration of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    pub smt: u32,
-    /// `on` or `off`; the name of a scheduler if that schedules all tasks.
-    pub llc_balancing: String,
+    /// Name of a machine of `world.rs`.
+    pub machine: String,
+    /// A kernel as `--kernel` names it; the name of a scheduler if that schedules all tasks.
+    pub kernel: String,
     pub set: String,
 }
 
 impl Display for Key {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\t{}\t{}", self.smt, self.llc_balancing, self.set)
+        write!(f, "{}\t{}\t{}", self.machine, self.kernel, self.set)
     }
 }
 
@@ -48,8 +50,8 @@ fn rows() -> Vec<Row> {
         let number = |at: usize| -> f64 { f[at].parse().unwrap() };
         Row {
             key: Key {
-                smt: f[0].parse().unwrap(),
-                llc_balancing: f[1].into(),
+                machine: f[0].into(),
+                kernel: f[1].into(),
                 set: f[2].into(),
             },
             role: f[3].into(),
@@ -89,19 +91,18 @@ fn emulated(rows: &[&Row]) -> BTreeMap<String, Emulated> {
 }
 
 /// Creates `kernel.tsv` again, from the output under each configuration.
-pub fn renew(configurations: &[(u32, &str)]) {
+pub fn renew(configurations: &[(&str, &str)]) {
     let folder = std::env::var_os("COUNTERSTEER_KERNEL_RUNS").unwrap();
     let sets = sets();
     let mut text = String::from(
         "# What a kernel did with the tasks of sets.tsv, per role and run. Made by `make test-kernel` of:\n",
     );
     let mut table = String::from(
-        "# smt\tllc_balancing\tset\trole\trun\tshare\tgathered\tmigrations\tpicked\twait_ms\tcalls_us\tlate_us\n",
+        "# machine\tkernel\tset\trole\trun\tshare\tgathered\tmigrations\tpicked\twait_ms\tcalls_us\tlate_us\n",
     );
-    for (smt, llc_balancing) in configurations {
+    for (machine, kernel) in configurations {
         let printed_by =
-            fs::read_to_string(Path::new(&folder).join(format!("{smt}-{llc_balancing}.tsv")))
-                .unwrap();
+            fs::read_to_string(Path::new(&folder).join(format!("{machine}_{kernel}.tsv"))).unwrap();
         for line in printed_by.lines().take_while(|l| l.starts_with('#')) {
             text += line;
             text.push('\n');
@@ -109,10 +110,10 @@ pub fn renew(configurations: &[(u32, &str)]) {
         for (set, runs) in printed(&printed_by, &sets) {
             for (run, outcomes) in runs.iter().enumerate() {
                 let added = added(outcomes, &sets[&set]);
-                for (role, f) in figures(outcomes) {
+                for (role, f) in figures(outcomes, caches(machine)) {
                     let e = added[&role];
                     table += &format!(
-                        "{smt}\t{llc_balancing}\t{set}\t{role}\t{}\t{:.4}\t{:.3}\t{:.2}\t{:.1}\t{:.3}\t{:.0}\t{:.0}\n",
+                        "{machine}\t{kernel}\t{set}\t{role}\t{}\t{:.4}\t{:.3}\t{:.2}\t{:.1}\t{:.3}\t{:.0}\t{:.0}\n",
                         run + 1,
                         f.share,
                         f.gathered,
@@ -214,7 +215,7 @@ fn listed() -> BTreeMap<String, f64> {
 /// Writes the list.
 pub fn list(distances: &BTreeMap<String, f64>) {
     let mut text = String::from(
-        "# Figures of the model that are further from the kernel's runs than the tolerance, and by how much.\n# smt\tllc_balancing\tset\trole\tmeasure\tdistance\n",
+        "# Figures of the model that are further from the kernel's runs than the tolerance, and by how much.\n# machine\tkernel\tset\trole\tmeasure\tdistance\n",
     );
     for (what, distance) in distances {
         text += &format!("{what}\t{distance:.4}\n");

@@ -1,6 +1,7 @@
-//! Tests of the model of Linux against kernel 7.2: equal sets of tasks on eight CPUs with two last-level caches of four CPUs.
+//! Tests of the model of Linux against kernels 7.2 and 6.12: equal sets of tasks on eight CPUs with two last-level caches of four
+//! CPUs, and on four CPUs with one cache.
 //!
-//! Golden data: `kernel.tsv`, measurements of a real kernel's runs. `make test-kernel` boots this kernel in a virtual machine and
+//! Golden data: `kernel.tsv`, measurements of real kernels' runs. `make test-kernel` boots these kernels in virtual machines and
 //! creates the file again. Tasks with equal parameters are exchangeable, and each set was run three times. A measure of the model
 //! is the mean of eight seeds. It must lie between those of the kernel's runs, or outside by at most the tolerance:
 //!
@@ -23,11 +24,15 @@ use countersteer_sim::linux::{Linux, LinuxConfig, kernel_config};
 use countersteer_sim::scheduler::Scheduler;
 
 use golden::{Key, Measure};
-use sets::{Emulated, Figures, figures, sets};
+use sets::{Emulated, Figures, figures, plugs, sets};
 
 const SEEDS: u64 = 8;
 /// Time that waking an idle CPU takes in the emulated machine.
 const WAIT_MS: f64 = 0.1;
+/// Ticks per second of Debian's 7.2. Its `llc_balancing/epoch_period` of two ticks is a hundredth of a second.
+const HZ: u32 = 250;
+/// Ticks per second of Debian's 6.12, whose threads of two per CPU switch every 3 ms.
+const HZ_OF_6_12: u32 = 1000;
 /// Factor on a listed distance, because insignificant changes of the model move measures a little.
 const SLACK: f64 = 1.1;
 
@@ -46,15 +51,28 @@ const MEASURES: [Measure; 4] = [
     ),
 ];
 
+/// Machines and kernels of the runs that `vm/kernel.sh` makes.
+const RUNS: [(&str, &str); 8] = [
+    ("8", "7.2"),
+    ("8", "7.2:llc_balancing=off"),
+    ("8-smt", "7.2"),
+    ("8-smt", "7.2:llc_balancing=off"),
+    ("8", "6.12"),
+    ("8-smt", "6.12"),
+    ("4", "7.2"),
+    ("4", "6.12"),
+];
+
 /// Measures of the model by role: means over seeds.
 fn model(
-    smt: u32,
+    (machine, hz): (&str, u32),
     config: &LinuxConfig,
     set: &str,
     emulated: &BTreeMap<String, Emulated>,
 ) -> BTreeMap<String, Figures> {
     let tasks = &sets()[set];
-    let topology = world::machine(smt);
+    let mut topology = world::machine(machine);
+    topology.hz = hz;
     let mut sums: BTreeMap<String, Figures> = BTreeMap::new();
     for seed in 1..=SEEDS {
         let config = LinuxConfig {
@@ -62,7 +80,10 @@ fn model(
             ..config.clone()
         };
         let linux: (Box<dyn Scheduler>, u64) = (Box::new(Linux::new(&topology, config)), seed);
-        for (role, figures) in figures(&world::run(&topology, linux, tasks, emulated)) {
+        for (role, figures) in figures(
+            &world::run(&topology, linux, (tasks, plugs(set)), emulated),
+            world::caches(machine),
+        ) {
             sums.entry(role)
                 .or_default()
                 .add(&figures, 1.0 / SEEDS as f64);
@@ -82,25 +103,26 @@ fn kernel(spec: &str) -> LinuxConfig {
     }
 }
 
-/// Distances beyond the tolerance; `config` gives the model's kernel for each state of `llc_balancing`.
+/// Distances beyond the tolerance; `config` gives the model's kernel for each kernel of the golden.
 fn distances(
     config: impl Fn(&str) -> LinuxConfig,
     chosen: impl Fn(&Key) -> bool,
 ) -> BTreeMap<(Key, String, &'static str), f64> {
     golden::distances(&MEASURES, chosen, |key, emulated| {
-        model(key.smt, &config(&key.llc_balancing), &key.set, emulated)
+        let hz = if key.kernel == "6.12" { HZ_OF_6_12 } else { HZ };
+        model((&key.machine, hz), &config(&key.kernel), &key.set, emulated)
     })
 }
 
 #[test]
 #[ignore = "makes the golden of runs of a kernel; see COUNTERSTEER_KERNEL_RUNS"]
 fn the_golden_is_made_of_runs_of_a_kernel() {
-    golden::renew(&[(1, "on"), (1, "off"), (2, "on"), (2, "off")]);
+    golden::renew(&RUNS);
 }
 
 #[test]
 fn the_model_does_what_the_kernel_does() {
-    let far = distances(|on| kernel(&format!("7.2:llc_balancing={on}")), |_| true);
+    let far = distances(kernel, |_| true);
     let shown: BTreeMap<String, f64> = far
         .iter()
         .map(|((key, role, name), distance)| (format!("{key}\t{role}\t{name}"), *distance))
@@ -119,7 +141,7 @@ fn the_model_does_what_the_kernel_does() {
 
 /// Number of distances of the named measure in runs with gathering, with another kernel in the model.
 fn off(config: &LinuxConfig, sets: &[&str], measure: &str) -> usize {
-    let chosen = |key: &Key| key.llc_balancing == "on" && sets.contains(&key.set.as_str());
+    let chosen = |key: &Key| key.kernel == "7.2" && sets.contains(&key.set.as_str());
     let far = distances(|_| config.clone(), chosen);
     far.keys().filter(|(_, _, name)| *name == measure).count()
 }

@@ -56,6 +56,36 @@ pub struct Figures {
     pub picked: f64,
 }
 
+/// Process of lines that are no tasks: CPUs that go offline and online.
+const HOTPLUG: &str = "hotplug";
+
+/// A CPU that goes offline or online some time after the start.
+#[derive(Clone, Copy, Debug)]
+pub struct Plug {
+    pub at_ms: u64,
+    pub cpu: CpuId,
+    pub online: bool,
+}
+
+/// CPUs that go offline and online in a set, in order of time.
+pub fn plugs(set: &str) -> Vec<Plug> {
+    let lines = include_str!("sets.tsv").lines();
+    let fields = lines.map(|l| l.split('\t').collect::<Vec<&str>>());
+    let of_set = fields.filter(|f| f[0] == set && f[2] == HOTPLUG);
+    let mut plugs: Vec<Plug> = of_set
+        .flat_map(|f| {
+            let cpu = CpuId(f[1].trim_start_matches("cpu").parse().unwrap());
+            [(f[4], false), (f[5], true)].map(|(ms, online)| Plug {
+                at_ms: ms.parse().unwrap(),
+                cpu,
+                online,
+            })
+        })
+        .collect();
+    plugs.sort_by_key(|p| p.at_ms);
+    plugs
+}
+
 /// Sets of `sets.tsv`, by name.
 pub fn sets() -> BTreeMap<String, Vec<Task>> {
     let mut sets: BTreeMap<String, Vec<Task>> = BTreeMap::new();
@@ -64,6 +94,9 @@ pub fn sets() -> BTreeMap<String, Vec<Task>> {
         .filter(|l| !l.starts_with('#'))
     {
         let f: Vec<&str> = line.split('\t').collect();
+        if f[2] == HOTPLUG {
+            continue;
+        }
         let given = |text: &str| (text != "-").then(|| text.to_owned());
         let task = Task {
             name: f[1].into(),
@@ -189,14 +222,14 @@ impl Figures {
     }
 }
 
-/// Measures by role.
-pub fn figures(outcomes: &[Outcome]) -> BTreeMap<String, Figures> {
+/// Measures by role, on a machine with one or two last-level caches.
+pub fn figures(outcomes: &[Outcome], caches: usize) -> BTreeMap<String, Figures> {
     let mut by_process: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
     for outcome in outcomes {
-        let half = outcome.on_cpu.len() / 2;
+        let each = outcome.on_cpu.len() / caches;
         let times = by_process.entry(&outcome.process).or_default();
         for (cpu, us) in outcome.on_cpu.iter().enumerate() {
-            times[cpu / half] += us;
+            times[cpu / each] += us;
         }
     }
     let mut roles: BTreeMap<String, Vec<&Outcome>> = BTreeMap::new();

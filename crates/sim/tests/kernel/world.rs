@@ -16,7 +16,7 @@ use countersteer_sim::scheduler::Scheduler;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use crate::sets::{Emulated, How, Outcome, Task};
+use crate::sets::{Emulated, How, Outcome, Plug, Task};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -87,21 +87,37 @@ struct World<'a> {
     picked: Vec<u64>,
     now: u64,
     emulated: Vec<Emulated>,
+    topology: &'a Topology,
+    /// CPUs that go offline and online, with times from the start on.
+    plugs: VecDeque<Plug>,
+    /// Time of the start.
+    started: Option<u64>,
     chance: Pcg64,
 }
 
-/// Eight CPUs with two last-level caches, as the virtual machine has.
-pub fn machine(smt: u32) -> Topology {
+/// Number of last-level caches of a machine.
+pub fn caches(name: &str) -> usize {
+    if name == "4" { 1 } else { 2 }
+}
+
+/// Machine as a virtual machine has it: `8` are eight CPUs with two last-level caches, `8-smt` also has two CPUs per core, and `4`
+/// are four CPUs with one cache.
+pub fn machine(name: &str) -> Topology {
+    let smt = if name == "8-smt" { 2 } else { 1 };
+    let (last, shared) = match name {
+        "4" => (3, &["0-3"][..]),
+        _ => (7, &["0-3", "4-7"][..]),
+    };
     let mut text = format!(
         "schema = \"countersteer.machine/1\"\nname = \"two-caches\"\ntitle = \"two caches\"\nsource = \"made up\"\nlinux = \"symmetric\"\n
         [[core_type]]\nname = \"core\"\ndispatch_width = 4\nwindow = 128\nsmt = {smt}\nfreq_ghz = 3.0\ncapacity = 1024
         branch_penalty_cycles = 15\nl1d = {{ size_kib = 32, ways = 8, latency_cycles = 4 }}
         l2 = {{ size_kib = 512, ways = 8, latency_cycles = 14 }}
         power = {{ idle_w = 0.1, active_w = 1.0, instruction_nj = 0.3 }}\n
-        [[cores]]\ntype = \"core\"\ncpus = \"0-7\"\n
-        [[memory]]\ncpus = \"0-7\"\nlatency_ns = 80\nbandwidth_gb_s = 40\n"
+        [[cores]]\ntype = \"core\"\ncpus = \"0-{last}\"\n
+        [[memory]]\ncpus = \"0-{last}\"\nlatency_ns = 80\nbandwidth_gb_s = 40\n"
     );
-    for cpus in ["0-3", "4-7"] {
+    for cpus in shared {
         text += &format!(
             "[[cache]]\nlevel = 3\ncpus = \"{cpus}\"\nsize_kib = 16384\nways = 16\nlatency_ns = 12\n"
         );
@@ -115,7 +131,7 @@ pub fn machine(smt: u32) -> Topology {
 pub fn run(
     topology: &Topology,
     (scheduler, seed): (Box<dyn Scheduler>, u64),
-    tasks: &[Task],
+    (tasks, plugs): (&[Task], Vec<Plug>),
     emulated: &BTreeMap<String, Emulated>,
 ) -> Vec<Outcome> {
     let mut processes: Vec<&str> = Vec::new();
@@ -141,6 +157,9 @@ pub fn run(
         picked: vec![0; total],
         now: 0,
         emulated: tasks.iter().map(|t| emulated[&t.role]).collect(),
+        topology,
+        plugs: plugs.into(),
+        started: None,
         chance: Pcg64::seed_from_u64(seed),
     };
     world.make(total - 1, processes.len(), CpuId(0), Step::Fork, FORK);
@@ -218,7 +237,9 @@ impl World<'_> {
             if next == u64::MAX {
                 return;
             }
-            let next = next.min(self.scheduler.next_event().0);
+            let next = next
+                .min(self.scheduler.next_event().0)
+                .min(self.next_plug());
             for (cpu, row) in &running {
                 self.threads[*row].left -= next - self.now;
                 if matches!(self.threads[*row].step, Step::Work) {
@@ -228,6 +249,7 @@ impl World<'_> {
             self.now = next;
             self.scheduler.advance(Nanos(next));
             self.note_switches();
+            self.plug();
             for (cpu, row) in running {
                 let still = self.scheduler.running(CpuId(cpu as u32)) == Some(id(row));
                 if still && self.threads[row].left == 0 {
@@ -241,6 +263,22 @@ impl World<'_> {
                     self.note_switches();
                 }
             }
+        }
+    }
+
+    /// Time of the next CPU that goes offline or online.
+    fn next_plug(&self) -> u64 {
+        let start = self.started.zip(self.plugs.front());
+        start.map_or(u64::MAX, |(start, plug)| start + plug.at_ms * MS)
+    }
+
+    fn plug(&mut self) {
+        while self.next_plug() <= self.now
+            && let Some(plug) = self.plugs.pop_front()
+        {
+            self.scheduler
+                .set_online(self.topology, plug.cpu, plug.online, Nanos(self.now));
+            self.note_switches();
         }
     }
 
@@ -279,6 +317,7 @@ impl World<'_> {
                 self.sleep(row, last.then_some(self.now + PAUSE));
             }
             Step::Start => {
+                self.started = Some(self.now);
                 for other in (0..self.tasks.len()).filter(|o| *o != row) {
                     self.scheduler.wake(id(other), Some(cpu), Nanos(self.now));
                     self.begin(other);
