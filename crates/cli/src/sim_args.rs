@@ -52,6 +52,10 @@ pub struct SimArgs {
     /// Stop the policy after TIME; the simulated Linux scheduler continues from the current placement
     #[arg(long, value_name = "TIME", value_parser = crate::values::time)]
     steer_for: Option<Nanos>,
+    /// Machine file that the policy is given instead of the simulated machine's: the policy then decides with other sizes,
+    /// speeds or latencies than those that hold
+    #[arg(long, value_name = "FILE", value_parser = belief)]
+    belief: Option<String>,
     /// Ignore `launch_on` in the workload, so that Linux chooses the CPU on which a program starts
     #[arg(long)]
     ignore_launch: bool,
@@ -89,9 +93,16 @@ impl SimArgs {
             governor: self.governor,
             count: self.count.clone(),
             steer_ms: self.steer_for.map(|time| time.0 as f64 * 1e-6),
+            belief: self.belief.clone(),
             ignore_launch: self.ignore_launch,
         }
     }
+}
+
+/// Reads the text of a machine, by name or file.
+fn belief(name: &str) -> Result<String, String> {
+    let (_, text) = crate::library::machine(name).map_err(|why| format!("{why:#}"))?;
+    Ok(text.text)
 }
 
 fn event(text: &str) -> Result<String, String> {

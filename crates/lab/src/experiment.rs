@@ -8,14 +8,17 @@ use std::time::Duration;
 
 use anyhow::Context;
 use countersteer_model::driver::{DriverConfig, Recorder, drive};
+use countersteer_model::engine::{Applied, Engine, Forecast, Observation, Watch};
 use countersteer_model::events::Event;
 use countersteer_model::machine::Governor;
+use countersteer_model::placement::Placement;
 use countersteer_model::policy::{PolicyError, policy_rng};
 use countersteer_model::score::Score;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 use countersteer_report::record::{Collector, Detail, Manifest, Record};
 use countersteer_report::table::CompareRun;
+use countersteer_sim::engine::SimError;
 use countersteer_sim::engine::{Plan, ProgramUsage, SimConfig, Simulation};
 use countersteer_sim::linux::{self, DEFAULT_KERNEL, LinuxConfig};
 use countersteer_sim::progress::ProgressConfig;
@@ -58,6 +61,8 @@ pub struct SimOptions {
     /// Time in ms after which Linux continues without the policy, from the current CPUs of the threads. `None` if the policy
     /// always decides.
     pub steer_ms: Option<f64>,
+    /// Text of the machine file that the policy is given instead of the simulated machine's; `None` for the same.
+    pub belief: Option<String>,
     /// True if programs start on the CPUs that Linux chooses, regardless of the workload's `launch_on`.
     pub ignore_launch: bool,
 }
@@ -247,10 +252,39 @@ impl SimOptions {
         if let Some(ms) = self.steer_ms {
             listed.push(("steer_ms".into(), ms.to_string()));
         }
+        if let Some(text) = &self.belief {
+            listed.push(("belief".into(), text.clone()));
+        }
         if self.ignore_launch {
             listed.push(("ignore_launch".into(), "true".into()));
         }
         listed
+    }
+}
+
+/// Simulation whose policy is given another machine than the one that runs.
+struct Believing<'a> {
+    engine: &'a mut Simulation,
+    topology: Arc<Topology>,
+}
+
+impl Engine for Believing<'_> {
+    type Error = SimError;
+
+    fn topology(&self) -> &Arc<Topology> {
+        &self.topology
+    }
+
+    fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, SimError> {
+        self.engine.observe(watch, until)
+    }
+
+    fn apply(&mut self, placement: &Placement) -> Result<Applied, SimError> {
+        self.engine.apply(placement)
+    }
+
+    fn forecast(&mut self) -> Option<&mut dyn Forecast> {
+        self.engine.forecast()
     }
 }
 
@@ -290,7 +324,8 @@ impl Experiment {
         if self.options.ignore_launch {
             plan.programs.iter_mut().for_each(|p| p.launch_on = None);
         }
-        let mut policy = self.options.policy(&self.policy, &self.machine.topology)?;
+        let believed = self.believed()?;
+        let mut policy = self.options.policy(&self.policy, &believed)?;
         let mut simulation = self.simulation(&plan, &onlooker)?;
         let mut collector = self.detail.map(|d| Collector::new(self.manifest(), d));
         let mut recorders: Vec<&mut dyn Recorder> = Vec::new();
@@ -303,13 +338,11 @@ impl Experiment {
             until: Nanos::from_secs_f64(self.options.max_seconds),
         };
         let mut rng = policy_rng(self.seed);
-        drive(
-            &mut simulation,
-            &mut policy,
-            &mut recorders,
-            driver,
-            &mut rng,
-        )?;
+        let mut engine = Believing {
+            engine: &mut simulation,
+            topology: believed,
+        };
+        drive(&mut engine, &mut policy, &mut recorders, driver, &mut rng)?;
         if let Some(why) = self.workload.traces.failure() {
             return Err(failure(Kind::BadInput, why));
         }
@@ -326,6 +359,31 @@ impl Experiment {
             acted: policy.acted || scx::is_named(&self.policy),
             record,
         })
+    }
+
+    /// Machine that the policy is given.
+    ///
+    /// # Errors
+    /// Fails if the believed machine has other CPUs, core types or caches than the simulated one.
+    fn believed(&self) -> anyhow::Result<Arc<Topology>> {
+        let own = &self.machine.topology;
+        let Some(text) = &self.options.belief else {
+            return Ok(Arc::clone(own));
+        };
+        let believed = LoadedMachine::of_text("belief", text)?.topology;
+        let shape = |t: &Topology| {
+            let groups = t.groups.iter().map(|g| g.cpus.clone());
+            let types = t.core_types.iter().map(|c| c.name.clone());
+            (groups.collect::<Vec<_>>(), types.collect::<Vec<_>>())
+        };
+        if shape(&believed) == shape(own) {
+            return Ok(believed);
+        }
+        let why = format!(
+            "the believed machine {} is not like {}: CPUs, core types and caches must be the same, so only sizes, speeds and power may differ",
+            believed.name, own.name
+        );
+        Err(failure(Kind::BadInput, why))
     }
 
     /// Creates the simulation, before its first step.

@@ -77,6 +77,7 @@ table! {
     CACHE_LATENCY: 0.0, 10_000.0, "ns", "memory is nearer";
     MEMORY_LATENCY: 1.0, 100_000.0, "ns", "from on-package to pooled memory";
     BANDWIDTH: 0.001, 100_000.0, "GB/s", "from microcontrollers to stacked memory";
+    QUEUEING: 0.01, 10.0, "", "every memory has queues, and half busy it is not six times as slow";
     POWER: 0.0, 10_000.0, "W", "no package takes more";
     POINT_POWER: 1e-6, 10_000.0, "W", "a busy core takes some, and no package more";
     VOLTAGE: 0.01, 10.0, "V", "transistors switch at 0.3 to 1.5";

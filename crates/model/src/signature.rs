@@ -127,6 +127,8 @@ pub struct CoreTraits {
     pub memory_latency_s: f64,
     /// Bandwidth from memory in bytes per second for the cores of the last-level cache: their fraction of the memory domain.
     pub memory_bytes_per_s: f64,
+    /// Strength of queueing at memory; see [`crate::machine::load_factor`].
+    pub queueing: f64,
     /// Bytes and ways of the core's last private cache.
     pub own: (f64, u32),
     /// Bytes and ways of the cache before the last-level cache. For a cache shared by a few cores, the bytes of one core.
@@ -190,6 +192,7 @@ impl CoreTraits {
             clock_hz: core_type.freq_ghz * 1e9,
             memory_latency_s: memory.latency_ns * 1e-9,
             memory_bytes_per_s: memory.bandwidth_gb_s * 1e9 * part_of_domain.min(1.0),
+            queueing: memory.queueing,
             own: own.map_or(within, |c| (c.lines * LINE_BYTES, c.ways)),
             inner: inner.filter(|i| i.0 > within.0).unwrap_or(within),
             last,

@@ -425,6 +425,7 @@ fn memory(machine: &Machine, cores: &[CpuSet]) -> Result<(), Problem> {
         let figures = [
             ("latency_ns", bounds::MEMORY_LATENCY, memory.latency_ns),
             ("bandwidth_gb_s", bounds::BANDWIDTH, memory.bandwidth_gb_s),
+            ("queueing", bounds::QUEUEING, memory.queueing),
             ("access_nj", bounds::ENERGY, memory.access_nj),
         ];
         check_all(figures).or_else(|(key, why)| problem("memory", i, key, why))?;

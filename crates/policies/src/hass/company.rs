@@ -9,6 +9,7 @@
 //! misses of all threads load memory, whose latency grows. Speeds depend on bytes and latency and vice versa, so they are
 //! found by iteration.
 
+use countersteer_model::machine::{DEFAULT_QUEUEING, load_factor};
 use countersteer_model::signature::{
     CoreTraits, LINE_BYTES, PER_INSTRUCTIONS, SIZES, SMALLEST_BYTES, Signature,
 };
@@ -17,9 +18,6 @@ use countersteer_model::signature::{
 const TURNS: usize = 5;
 /// Number of bisection steps in the search for the age.
 const HALVINGS: usize = 18;
-/// Strength of queueing at memory: at utilisation u, the latency is 1 + QUEUE u^2 / (1 - u) times that of idle memory, as
-/// loaded-latency measurements show.
-const QUEUE: f64 = 0.15;
 /// Limit on the utilisation of memory, above which the latency does not grow.
 const FULL: f64 = 0.95;
 /// Range of ages for the search, in seconds: from a few misses to no evictions at all.
@@ -71,7 +69,10 @@ fn wait(sharers: &[Sharer<'_>], parts: &[f64], seconds: &[Option<f64>]) -> f64 {
     let bytes_per_s: f64 = each.filter_map(asked).sum();
     let offered = sharers.first().map_or(1.0, |s| s.core.memory_bytes_per_s);
     let used = (bytes_per_s / offered.max(1.0)).min(FULL);
-    1.0 + QUEUE * used * used / (1.0 - used)
+    let queueing = sharers
+        .first()
+        .map_or(DEFAULT_QUEUEING, |s| s.core.queueing);
+    load_factor(queueing, used)
 }
 
 /// Returns the age in seconds at which all threads together have touched `bytes` bytes.

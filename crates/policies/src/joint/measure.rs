@@ -7,7 +7,7 @@ use countersteer_model::units::{LINE_BYTES, ThreadId};
 
 use super::estimate::{Estimate, Seen};
 use super::policy::{Joint, METRICS};
-use super::predict::{TRAFFIC, crowding, load_factor};
+use super::predict::{TRAFFIC, crowding};
 
 /// Part of a thread's time that must be spent at its assigned place for the interval to count.
 const WHOLE: f64 = 0.95;
@@ -121,7 +121,7 @@ impl Joint {
             }
         }
         for (domain, traffic) in traffic.iter().enumerate() {
-            self.factor[domain] = load_factor(traffic / self.places.memory[domain].bandwidth);
+            self.factor[domain] = self.places.memory[domain].factor(*traffic);
         }
         self.traffic = traffic;
         let room = |(held, all): (f64, &f64)| held < all * (1.0 - ROOMY);
@@ -143,7 +143,7 @@ impl Joint {
         let core: f64 = core.map(|estimate| estimate.traffic).sum();
         let own = TRAFFIC * reading.ips * reading.misses;
         let demand = self.traffic[place.memory] - core + own;
-        load_factor(demand / self.places.memory[place.memory].bandwidth)
+        self.places.memory[place.memory].factor(demand)
     }
 
     fn seen(

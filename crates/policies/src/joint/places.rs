@@ -1,5 +1,6 @@
 //! Places: the cores of a machine with the caches and memory behind them, as input of predictions.
 
+use countersteer_model::machine::load_factor;
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{CoreTypeId, CpuId, GroupId};
 
@@ -54,6 +55,26 @@ pub(super) struct Kind {
 pub(super) struct Memory {
     /// Lines per ns.
     pub bandwidth: f64,
+    /// Strength of queueing.
+    pub queueing: f64,
+}
+
+/// Utilisation at which the latency is capped.
+const FULL: f64 = 0.99;
+
+impl Memory {
+    /// Factor on latency if this many lines per ns are moved.
+    pub fn factor(&self, traffic: f64) -> f64 {
+        load_factor(self.queueing, (traffic / self.bandwidth).clamp(0.0, FULL))
+    }
+
+    /// Lines per ns at which latency has that factor.
+    pub fn traffic_at(&self, factor: f64) -> f64 {
+        // queueing u^2 + (factor - 1) (u - 1) = 0.
+        let above = (factor - 1.0).max(0.0);
+        let root = (above * above + 4.0 * self.queueing * above).sqrt();
+        (root - above) / (2.0 * self.queueing) * self.bandwidth
+    }
 }
 
 impl Places {
@@ -71,6 +92,7 @@ impl Places {
         places.memory = memory
             .map(|m| Memory {
                 bandwidth: m.bandwidth_gb_s.max(1e-3) / line,
+                queueing: m.queueing,
             })
             .collect();
         let mut order: Vec<(Vec<u64>, usize)> = Vec::new();
@@ -180,6 +202,25 @@ impl Kind {
             active_w: core.power.active_w,
             idle_w: core.power.idle_w,
             cores: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Memory;
+
+    #[test]
+    fn latency_tells_traffic() {
+        for queueing in [0.05, 0.15, 1.5] {
+            let memory = Memory {
+                bandwidth: 2.0,
+                queueing,
+            };
+            for traffic in [0.0, 0.2, 1.0, 1.8] {
+                let found = memory.traffic_at(memory.factor(traffic));
+                assert!((found - traffic).abs() < 1e-9, "{queueing} {traffic}");
+            }
         }
     }
 }

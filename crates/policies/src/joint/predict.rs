@@ -18,10 +18,6 @@ mod tests;
 use super::estimate::Subject;
 use super::places::Places;
 
-/// Latency at utilisation u is 1 + QUEUE u^2 / (1 - u) times that of idle memory: 1.3 at 70 %, 2.2 at 90 %.
-const QUEUE: f64 = 0.15;
-/// Utilisation at which the latency is capped.
-const FULL: f64 = 0.99;
 /// Lines moved per miss; some evicted lines are dirty.
 pub(super) const TRAFFIC: f64 = 1.3;
 /// Slowdown of the core part by an idle sibling, and the addition for the part of the width that it uses.
@@ -34,12 +30,6 @@ const FEW: usize = 2;
 const HALVINGS: usize = 14;
 const AGE_MIN: f64 = 1e3;
 const AGE_MAX: f64 = 1e12;
-
-/// Factor on memory latency at a utilisation.
-pub(super) fn load_factor(utilisation: f64) -> f64 {
-    let u = utilisation.clamp(0.0, FULL);
-    1.0 + QUEUE * u * u / (1.0 - u)
-}
 
 /// Age at which the lines touched since then fill a cache.
 fn eviction_age(filled: impl Fn(f64) -> f64, capacity: f64) -> f64 {
@@ -300,7 +290,7 @@ impl<'a> Predictor<'a> {
     fn load_memory(&mut self) {
         for domain in 0..self.factor.len() {
             let demand = self.demand(domain);
-            let wanted = load_factor(demand / self.places.memory[domain].bandwidth);
+            let wanted = self.places.memory[domain].factor(demand);
             self.factor[domain] += 0.5 * (wanted - self.factor[domain]);
         }
     }
@@ -391,7 +381,7 @@ impl<'a> Predictor<'a> {
                 }
             }
             let now = self.demand(domain);
-            let factor = |demand: f64| load_factor(demand / memory.bandwidth);
+            let factor = |demand: f64| memory.factor(demand);
             // Threads that wait longer request less: the load moves about half as far.
             felt += 0.5 * self.slope[domain] * (factor(now) - factor(now - more));
         }

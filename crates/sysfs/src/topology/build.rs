@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::machine::{
-    CorePipeline, CorePower, CoreType, Cores, Governor, LinuxKind, Machine, Memory, PrivateCache,
-    SCHEMA, SharedCache,
+    CorePipeline, CorePower, CoreType, Cores, DEFAULT_QUEUEING, Governor, LinuxKind, Machine,
+    Memory, PrivateCache, SCHEMA, SharedCache,
 };
 
 use super::agree;
@@ -319,6 +319,7 @@ fn memory(
         cpus,
         latency_ns: MEMORY_NS,
         bandwidth_gb_s: MEMORY_GB_S,
+        queueing: DEFAULT_QUEUEING,
         access_nj: MEMORY_NJ,
     };
     domains.into_iter().map(domain).collect()

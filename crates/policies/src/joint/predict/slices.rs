@@ -2,7 +2,7 @@
 //!
 //! Input: a mapping with the speeds found so far. Output: lines and latency halfway through a thread's time slice.
 
-use super::{Predictor, QUEUE, eviction_age, load_factor};
+use super::{Predictor, eviction_age};
 
 /// Time slices of threads that share a core, in ns: 2.1 to 2.8 ms that end at ticks, mostly of 4 ms.
 const SLICE_NS: f64 = 4e6;
@@ -27,14 +27,6 @@ impl Slices {
         let first = before.min(SLICE_NS * others);
         first / others.max(1e-9) + self.share * (before - first)
     }
-}
-
-/// Utilisation at which latency has that factor.
-fn utilisation_at(factor: f64) -> f64 {
-    // QUEUE u^2 + (factor - 1) (u - 1) = 0.
-    let above = (factor - 1.0).max(0.0);
-    let root = (above * above + 4.0 * QUEUE * above).sqrt();
-    (root - above) / (2.0 * QUEUE)
 }
 
 impl Predictor<'_> {
@@ -85,20 +77,7 @@ impl Predictor<'_> {
         // While it runs, the others of its core do not, and it runs all of the time.
         let core: f64 = self.on[spot].iter().map(|r| self.traffic[*r]).sum();
         let more = self.traffic[row] / self.share(row) - core;
-        let bandwidth = self.places.memory[domain].bandwidth;
-        let mean = utilisation_at(self.factor[domain]);
-        load_factor(mean + more / bandwidth)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn latency_tells_utilisation() {
-        for u in [0.0, 0.1, 0.5, 0.9] {
-            assert!((utilisation_at(load_factor(u)) - u).abs() < 1e-9, "{u}");
-        }
+        let memory = &self.places.memory[domain];
+        memory.factor(memory.traffic_at(self.factor[domain]) + more)
     }
 }

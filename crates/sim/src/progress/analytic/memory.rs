@@ -5,11 +5,9 @@
 //! The queue is open in the factor (a convex function of utilisation) and closed in the demand (threads that wait longer demand
 //! less). Throughput therefore never exceeds the bandwidth: the factor rises until demand fits.
 
+use countersteer_model::machine::{Memory, load_factor};
 use countersteer_model::units::LINE_BYTES;
 
-/// Coefficient of the queueing model: latency at utilisation u is 1 + QUEUE u^2 / (1 - u) times the unloaded latency. This gives
-/// 1.1 at 50 %, 1.3 at 70 % and 2.2 at 90 %, like loaded-latency measurements of DDR4 and DDR5 systems.
-const QUEUE: f64 = 0.15;
 /// Threshold: utilisation below which the queue is practically empty.
 const QUIET: f64 = 0.2;
 /// Maximum utilisation, at which the latency factor is about 1,500.
@@ -19,6 +17,8 @@ const FULL: f64 = 0.9999;
 pub struct MemoryDomain {
     /// Bandwidth in lines per nanosecond.
     bandwidth: f64,
+    /// Strength of queueing.
+    queueing: f64,
     /// Present factor on the unloaded latency.
     pub factor: f64,
     /// Demand of all pools at the present factor, in lines per nanosecond.
@@ -38,9 +38,10 @@ pub struct MemoryDomain {
 }
 
 impl MemoryDomain {
-    pub fn new(bandwidth_gb_s: f64) -> Self {
+    pub fn new(memory: &Memory) -> Self {
         Self {
-            bandwidth: bandwidth_gb_s.max(1e-6) / LINE_BYTES as f64,
+            bandwidth: memory.bandwidth_gb_s.max(1e-6) / LINE_BYTES as f64,
+            queueing: memory.queueing,
             factor: 1.0,
             demand: 0.0,
             slope: 0.0,
@@ -76,7 +77,7 @@ impl MemoryDomain {
         let mut high = FULL;
         let mut u = demanded(self.factor).min(FULL);
         for _ in 0..50 {
-            let gap = demanded(factor_at(u)) - u;
+            let gap = demanded(self.factor_at(u)) - u;
             if gap.abs() < 1e-5 {
                 break;
             }
@@ -96,44 +97,59 @@ impl MemoryDomain {
                 break;
             }
         }
-        let factor = factor_at(u);
+        let factor = self.factor_at(u);
         ((factor - self.factor).abs() > tolerance * self.factor).then_some(factor)
     }
 
     /// Returns the decrease of demand per unit of utilisation that results from the longer latency, relative to the bandwidth.
     fn sensitivity(&self, u: f64, steepness: f64) -> f64 {
         let rest = (1.0 - u).max(1e-6);
-        let queue = QUEUE * u * (2.0 - u) / (rest * rest);
-        let scale = (1.0 + steepness * (factor_at(u) - self.factor)).max(1e-3);
+        let queue = self.queueing * u * (2.0 - u) / (rest * rest);
+        let scale = (1.0 + steepness * (self.factor_at(u) - self.factor)).max(1e-3);
         self.demand / self.bandwidth * steepness * queue / (scale * scale)
     }
-}
 
-/// Returns the latency factor at utilisation `u`.
-pub fn factor_at(u: f64) -> f64 {
-    1.0 + QUEUE * u * u / (1.0 - u.clamp(0.0, FULL))
+    /// Returns the latency factor at utilisation `u`.
+    fn factor_at(&self, u: f64) -> f64 {
+        load_factor(self.queueing, u.clamp(0.0, FULL))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use countersteer_model::cpuset::CpuSet;
+    use countersteer_model::machine::DEFAULT_QUEUEING;
+
+    fn domain() -> MemoryDomain {
+        MemoryDomain::new(&Memory {
+            cpus: CpuSet::default(),
+            latency_ns: 80.0,
+            bandwidth_gb_s: 64.0,
+            queueing: DEFAULT_QUEUEING,
+            access_nj: 0.0,
+        })
+    }
 
     #[test]
     fn the_factor_balances_demand_and_latency() {
-        let mut memory = MemoryDomain::new(64.0);
+        let mut memory = domain();
         // One thread: lines per ns = 1 / (0.2 + 0.5 f), demand 1.43 at factor 1 on a bandwidth of 1.
         memory.demand = 1.0 / 0.7;
         memory.slope = 0.5 / (0.7 * 0.7);
         let factor = memory.solve(1e-3).unwrap();
         let demand = 1.0 / (0.2 + 0.5 * factor);
         assert!(demand < 1.0);
-        assert!((factor_at(demand) / factor - 1.0).abs() < 1e-3, "{factor}");
+        assert!(
+            (memory.factor_at(demand) / factor - 1.0).abs() < 1e-3,
+            "{factor}"
+        );
     }
 
     #[test]
     fn latency_under_load_is_as_measured_on_ddr4_and_ddr5() {
         for (utilisation, factor) in [(0.0, 1.0), (0.5, 1.1), (0.7, 1.3), (0.9, 2.2)] {
-            let modelled = factor_at(utilisation);
+            let modelled = domain().factor_at(utilisation);
             assert!(
                 (modelled / factor - 1.0).abs() < 0.05,
                 "{utilisation}: {modelled}"
@@ -143,6 +159,6 @@ mod tests {
 
     #[test]
     fn an_idle_domain_changes_nothing() {
-        assert_eq!(MemoryDomain::new(64.0).solve(1e-3), None);
+        assert_eq!(domain().solve(1e-3), None);
     }
 }

@@ -158,11 +158,7 @@ impl Analytic {
         if !config.contention {
             pools.iter_mut().for_each(|p| p.caches.clear());
         }
-        let mut memories: Vec<_> = topology
-            .memory
-            .iter()
-            .map(|m| MemoryDomain::new(m.bandwidth_gb_s))
-            .collect();
+        let mut memories: Vec<_> = topology.memory.iter().map(MemoryDomain::new).collect();
         for cpu in &cpus {
             let of = &mut memories[cpu.memory as usize].pools;
             if !of.contains(&cpu.pool) {

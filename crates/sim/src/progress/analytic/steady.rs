@@ -228,8 +228,7 @@ impl<'a> Search<'a> {
     fn load(&mut self) {
         for domain in 0..self.factors.len() {
             let factor = self.factors[domain];
-            let mut memory =
-                MemoryDomain::new(self.progress.topology.memory[domain].bandwidth_gb_s);
+            let mut memory = MemoryDomain::new(&self.progress.topology.memory[domain]);
             memory.factor = factor;
             for row in &self.rows {
                 let place = &self.cpus[row.cpu];

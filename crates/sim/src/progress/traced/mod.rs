@@ -100,11 +100,7 @@ impl Traced {
             machine: Machine::new(&topology, &cpus),
             on_cpu: vec![NOBODY; cpus.len()],
             before_on_cpu: vec![NOBODY; cpus.len()],
-            memories: topology
-                .memory
-                .iter()
-                .map(|memory| MemoryDomain::new(memory.bandwidth_gb_s))
-                .collect(),
+            memories: topology.memory.iter().map(MemoryDomain::new).collect(),
             spent: account::Spent::new(&topology),
             analytic,
             topology,
