@@ -113,6 +113,7 @@ impl Default for SimOptions {
             governor: None,
             count: Vec::new(),
             steer_ms: None,
+            belief: None,
             ignore_launch: false,
         }
     }
@@ -205,8 +206,33 @@ impl SimOptions {
                 names.split(',').map(str::to_owned).collect()
             }),
             steer_ms: text("steer_ms").and_then(|t| t.parse().ok()),
+            belief: text("belief").map(str::to_owned),
             ignore_launch: text("ignore_launch") == Some("true"),
         }
+    }
+
+    /// Machine that the policy is given, if `own` is simulated.
+    ///
+    /// # Errors
+    /// Fails if the believed machine has other CPUs, core types or caches than the simulated one.
+    pub fn believed(&self, own: &Arc<Topology>) -> anyhow::Result<Arc<Topology>> {
+        let Some(text) = &self.belief else {
+            return Ok(Arc::clone(own));
+        };
+        let believed = LoadedMachine::of_text("belief", text)?.topology;
+        let shape = |t: &Topology| {
+            let groups = t.groups.iter().map(|g| g.cpus.clone());
+            let types = t.core_types.iter().map(|c| c.name.clone());
+            (groups.collect::<Vec<_>>(), types.collect::<Vec<_>>())
+        };
+        if shape(&believed) == shape(own) {
+            return Ok(believed);
+        }
+        let why = format!(
+            "the believed machine {} is not like {}: CPUs, core types and caches must be the same, so only sizes, speeds and power may differ",
+            believed.name, own.name
+        );
+        Err(failure(Kind::BadInput, why))
     }
 
     /// Creates a policy from its specification. With `steer_ms`, the policy decides only until that time.
@@ -324,7 +350,7 @@ impl Experiment {
         if self.options.ignore_launch {
             plan.programs.iter_mut().for_each(|p| p.launch_on = None);
         }
-        let believed = self.believed()?;
+        let believed = self.options.believed(&self.machine.topology)?;
         let mut policy = self.options.policy(&self.policy, &believed)?;
         let mut simulation = self.simulation(&plan, &onlooker)?;
         let mut collector = self.detail.map(|d| Collector::new(self.manifest(), d));
@@ -359,31 +385,6 @@ impl Experiment {
             acted: policy.acted || scx::is_named(&self.policy),
             record,
         })
-    }
-
-    /// Machine that the policy is given.
-    ///
-    /// # Errors
-    /// Fails if the believed machine has other CPUs, core types or caches than the simulated one.
-    fn believed(&self) -> anyhow::Result<Arc<Topology>> {
-        let own = &self.machine.topology;
-        let Some(text) = &self.options.belief else {
-            return Ok(Arc::clone(own));
-        };
-        let believed = LoadedMachine::of_text("belief", text)?.topology;
-        let shape = |t: &Topology| {
-            let groups = t.groups.iter().map(|g| g.cpus.clone());
-            let types = t.core_types.iter().map(|c| c.name.clone());
-            (groups.collect::<Vec<_>>(), types.collect::<Vec<_>>())
-        };
-        if shape(&believed) == shape(own) {
-            return Ok(believed);
-        }
-        let why = format!(
-            "the believed machine {} is not like {}: CPUs, core types and caches must be the same, so only sizes, speeds and power may differ",
-            believed.name, own.name
-        );
-        Err(failure(Kind::BadInput, why))
     }
 
     /// Creates the simulation, before its first step.

@@ -23,13 +23,15 @@ struct Replay<'a> {
     record: ReplayEngine<'a>,
     /// Simulation that makes predictions and never runs; `None` for records of real machines.
     model: Option<Simulation>,
+    /// Machine that the policy was given.
+    believed: Arc<Topology>,
 }
 
 impl Engine for Replay<'_> {
     type Error = ReportError;
 
     fn topology(&self) -> &Arc<Topology> {
-        self.record.topology()
+        &self.believed
     }
 
     fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, ReportError> {
@@ -59,13 +61,16 @@ fn model(manifest: &Manifest, topology: &Arc<Topology>, seed: u64) -> anyhow::Re
 pub fn replay(record: &Record, policy: &str, seed: u64) -> anyhow::Result<Differences> {
     let manifest = &record.manifest;
     let topology = record.topology()?;
-    let mut policy = SimOptions::of_record(manifest).policy(policy, &topology)?;
+    let options = SimOptions::of_record(manifest);
+    let believed = options.believed(&topology)?;
+    let mut policy = options.policy(policy, &believed)?;
     let model = (manifest.engine == "sim")
         .then(|| model(manifest, &topology, seed))
         .transpose()?;
     let mut engine = Replay {
         record: ReplayEngine::new(record)?,
         model,
+        believed,
     };
     let driver = DriverConfig {
         period: Nanos(manifest.period_ns),
