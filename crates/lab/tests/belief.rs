@@ -12,7 +12,10 @@ fn text_with(key: &str, value: f64) -> String {
     let (_, text) = countersteer_lab::library::machine(MACHINE).unwrap();
     let mut file: toml::Table = toml::from_str(&text.text).unwrap();
     let memory = file["memory"].as_array_mut().unwrap();
-    memory[0].as_table_mut().unwrap().insert(key.into(), value.into());
+    memory[0]
+        .as_table_mut()
+        .unwrap()
+        .insert(key.into(), value.into());
     toml::to_string(&file).unwrap()
 }
 
