@@ -270,8 +270,8 @@ pub struct Memory {
     pub access_nj: f64,
 }
 
-/// Strength of queueing where no measurement is known. Latency is then 1.1 times that without load at 50 %, 1.3 at 70 % and 2.2
-/// at 90 % of the bandwidth, as on DDR4 and DDR5 systems.
+/// Strength of queueing where no measurement is known, as on DDR4 and DDR5 systems. At 50, 70 and 90 % of the bandwidth, latency is
+/// 1.1, 1.3 and 2.2 times that without load.
 pub const DEFAULT_QUEUEING: f64 = 0.15;
 
 const fn default_queueing() -> f64 {
