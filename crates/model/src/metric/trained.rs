@@ -102,8 +102,9 @@ impl MetricSource for Width {
 }
 
 /// Source of the factor from the trained model of the core type. If the model abstains, the thread's own speeds are used as soon
-/// as both types have one. Core types without a trained model use the untrained one. It abstains if the fastest and the slowest
-/// type differ in more than their frequency, because there it is no better than a constant (`steer model eval --unseen-machine`).
+/// as both types have one. Core types without a trained model use the untrained one. If the fastest and the slowest type differ in
+/// more than their frequency, it is no better than a constant (`steer model eval --unseen-machine`). It is then a guess with doubt
+/// 1, until the speeds are measured.
 pub(super) struct Factor {
     topology: Arc<Topology>,
     target: Target,
@@ -197,7 +198,12 @@ impl MetricSource for Factor {
                 let said = self.untrained.read(round)?;
                 let grounded = self.untrained.scales_clock_only();
                 self.doubt = (!grounded).then_some(1.0);
-                (said, UNTRAINED, grounded.then_some(said))
+                // A guess without ground stands only until the thread's own speeds are known.
+                (
+                    said,
+                    UNTRAINED,
+                    measured.filter(|_| !grounded).or(Some(said)),
+                )
             }
             (Some(_), None) => return None,
             (Some(_), Some(p)) => (p.factor, p.width / WIDTH, p.confident()),
