@@ -115,7 +115,7 @@ def stat(
 ) -> Stat:
     """Counts a program and all its threads until it ends, or running processes, threads, a control group, or all CPUs.
 
-    ``events``: sets of events, one text each (``"instructions,cycles"``); several sets take turns in intervals. ``metrics``: names or
+    ``events``: sets of events, one text each (``"instructions,cycles"``); several sets are multiplexed, one per interval. ``metrics``: names or
     formulas (``"ipc"``). ``virtual``: virtual counters, read at the end of each interval. ``every``: ``"100M:instructions"`` instead of an
     interval. ``per``: ``thread``, ``process``, ``cpu`` or ``total``. Rows: end of the interval, time counted, pid, tid, cpu, name, core type,
     counter, value.

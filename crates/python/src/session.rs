@@ -267,7 +267,7 @@ pub fn stat(
     Ok((table(&found.rows)?, elapsed, user, system, code))
 }
 
-/// Values of a count, an interval at a time; counting goes on while nothing is read.
+/// Values of a count, an interval at a time. Up to [`WAITING`] intervals wait for the reader; then counting waits, too.
 #[pyclass(frozen, module = "countersteer")]
 pub struct Samples {
     rows: Mutex<Receiver<anyhow::Result<Vec<CountRow>>>>,

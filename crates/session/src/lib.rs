@@ -1,7 +1,8 @@
 //! Sessions on this machine, as values: counting, steering by a policy, trials, timings, miss curves of running programs.
 //!
 //! Input: programs or processes of this machine, and a request. Output: results, records, and errors with kinds. Nothing here
-//! parses a command line or writes to stdout or stderr. [`notice`] passes on what a user should know meanwhile.
+//! parses a command line. [`notice`] passes on what a user should know meanwhile. Only [`interrupt`] writes to stderr and ends the
+//! process, after a signal, and only in a program that calls [`interrupt::own_process`].
 
 #[macro_use]
 pub mod notice;

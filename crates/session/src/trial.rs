@@ -30,7 +30,7 @@ use crate::steering::supervisor::Control;
 /// Fraction of each block that is excluded from the measurement at the block's start.
 const SETTLE: f64 = 0.2;
 
-/// Trial in which a policy and a baseline take turns.
+/// Trial in which a policy and a baseline alternate.
 pub struct BlockTrial {
     pub targets: Targets,
     /// Name and parameters of the policy, and of the baseline.

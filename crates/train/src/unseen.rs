@@ -53,7 +53,7 @@ pub fn carried(
         let file = export::file(other, core_type, &learnt, &trained, String::new(), judged);
         is_for(&file, &own.topology.core_types).then(|| Model::new(&file))
     };
-    // Machines that do not fit need no training for each fold.
+    // A machine that does not fit is trained once here, not for each fold.
     model(&[])?;
     let said = by_folds(&own, &data, |fold, constant| {
         let names = fold.iter().map(|family| &data.families[*family]);
@@ -130,7 +130,9 @@ fn judged(data: &Data, said: &[Said]) -> Judged {
     let total: f64 = said.iter().map(|s| data.rows[s.row].weight).sum();
     let share = |of: fn(&Said) -> bool| {
         let held = said.iter().filter(|s| of(s));
-        held.map(|s| data.rows[s.row].weight).sum::<f64>() / total
+        held.map(|s| data.rows[s.row].weight)
+            .fold(0.0, |sum, weight| sum + weight)
+            / total
     };
     let factors = triples(|s| s.factor);
     Judged {
