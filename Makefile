@@ -19,12 +19,9 @@ demo: setup-demo
 	scripts/build-progress $(CARGO) build --profile demo -p countersteer-cli -p countersteer-capture
 	demo/run.sh $(dir $(TARGET))demo/steer
 
-# At the end it shows which tests could not run here, and why. What virtual machines need is fetched meanwhile.
-test: export COUNTERSTEER_SKIPPED := $(abspath $(or $(CARGO_TARGET_DIR),target)/skipped)
-test: setup lint
-	@rm -f $$COUNTERSTEER_SKIPPED; trap '[ ! -s $$COUNTERSTEER_SKIPPED ] || sort -u $$COUNTERSTEER_SKIPPED' EXIT; set -e; \
-	    vm/fetch.sh >/dev/null 2>&1 & \
-	    $(CARGO) test --workspace --quiet --no-fail-fast 2>&1; CARGO=$(CARGO) python/test.sh; CARGO=$(CARGO) vm/test.sh
+# JOBS="clippy rust" runs only these; scripts/test.sh names them all.
+test: setup
+	CARGO=$(CARGO) scripts/test.sh $(JOBS)
 
 # What a change breaks most often, in a minute or two: format, words, unit tests. No virtual machine, no recording.
 test-fast: words
@@ -76,10 +73,8 @@ mutants: setup
 	scripts/mutants.sh $(MUTANTS) $(SEED)
 
 # Format, clippy, links of the documentation, and words that docs/glossary.md rules out.
-lint: words
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+lint:
+	CARGO=$(CARGO) scripts/test.sh words format clippy doc
 
 words:
 	scripts/words

@@ -4,11 +4,7 @@
 # What the tests import is fetched once into a folder below target/. Skipped where there is no Python from 3.11 on, or no network.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-skip() {
-    echo "python: skipped: $1"
-    [ -z "${COUNTERSTEER_SKIPPED:-}" ] || echo "skipped: python: $1" >>"$COUNTERSTEER_SKIPPED"
-    exit 0
-}
+. scripts/skip.sh python
 packages=(numpy pyarrow 'pytest>=8' distributed nbclient nbformat ipykernel altair polars duckdb pandas mypy)
 scripts/install.sh python3 python3-venv || skip "python3 with venv is missing"
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || skip "Python is older than 3.11"

@@ -15,7 +15,8 @@ fetch() { python3 -m venv "$tools" && "$tools/bin/pip" install --quiet --disable
 profile=debug release= unless_here=--unless-here
 case " $* " in *" --release "*) profile=release release=--release unless_here= ;; esac
 "${CARGO:-cargo}" build --quiet $release -p countersteer-capture
-trap 'rm -f countersteer/libcountersteer_capture.so countersteer/qemu-*' EXIT
+# maturin changes the library that cargo keeps for the next build, which would then not find libelf.
+trap 'rm -f countersteer/libcountersteer_capture.so countersteer/qemu-* "$target/maturin/"lib_*.so "$target/$profile/deps/"lib_countersteer.so' EXIT
 cp "$target/$profile/libcountersteer_capture.so" countersteer/
 # QEMU is in wheels for others, and in those for this machine alone where its own takes no plugins.
 engine=$(../scripts/recorder-engine.sh $unless_here) || echo "wheel: without QEMU: the wheel records where the system has one that takes plugins" >&2

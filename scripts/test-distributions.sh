@@ -2,20 +2,25 @@
 # Records and judges a program in small roots of other systems: scripts/test-distributions.sh FOLDER [ROOT...]
 # FOLDER holds a built `steer` and `libcountersteer_capture.so`. Each root is made once with debootstrap, in a cache folder outside the
 # tree. It gets steer, its recorder and the recorder's QEMU, and what the Debian package depends on. `slim` is a root with Python and the
-# wheel of target/wheels instead, as `python:slim` images are.
+# newest wheel of target/wheels or target/python/wheel instead, as `python:slim` images are; without NumPy, which the command does not need
+# and no index is there for. `deb-bookworm` and `deb-trixie` install the newest package of target/debian. A root that cannot be made is
+# skipped, and the reason is printed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 built=$1
 shift
-[ $# -gt 0 ] || set -- bookworm trixie slim
-[ "$(id -u)" = 0 ] || { echo "skipped: distributions: chroot needs root"; exit 0; }
-scripts/install.sh debootstrap >&2
+[ $# -gt 0 ] || set -- bookworm trixie slim deb-bookworm deb-trixie
+. scripts/skip.sh distributions
+unshare --mount true 2>/dev/null || skip "chroot and mount need root, with its capabilities"
+scripts/install.sh debootstrap >&2 || skip "debootstrap cannot be installed"
 archive=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -m 1 -E '/debian/?$') ||
-    { echo "skipped: distributions: no Debian archive among this machine's package sources"; exit 0; }
-engine=$(scripts/recorder-engine.sh)
+    skip "no Debian archive among this machine's package sources"
+engine=$(scripts/recorder-engine.sh) || skip "the recorder's QEMU cannot be built (see above)"
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/countersteer/roots
 mkdir -p "$cache"
-wheel=$(ls -t target/wheels/countersteer-*.whl 2>/dev/null | head -1 || true)
+target=${CARGO_TARGET_DIR:-target}
+wheel=$(ls -t "$target"/{wheels,python/wheel}/countersteer-*.whl 2>/dev/null | head -1 || true)
+package=$(ls -t "$target"/debian/countersteer_*.deb 2>/dev/null | head -1 || true)
 failed=0
 
 # Makes the root of a release with packages besides, unless it is there.
@@ -33,10 +38,10 @@ root() {
 job() {
     local into=$1
     mount --bind /proc "$into/proc"
-    trap "umount '$into/proc'" RETURN
+    trap "umount '$into/proc'" EXIT
     chroot "$into" /bin/bash -euo pipefail -c '
         cd /tmp && rm -rf job && mkdir job && cd job
-        seq 40000 >numbers
+        seq 10000 >numbers
         steer profile -o gzip.json -- gzip -9 -k -c numbers >/dev/null
         grep -q "\"instructions\"" gzip.json
         steer profile show gzip.json >shown
@@ -44,23 +49,47 @@ job() {
         grep -q "\"verdict\"" verdict.json'
 }
 
-for name in "$@"; do
-    status=0
-    case $name in
+# Installs what was built, a wheel or a package into the root of a name, and does the job there.
+judge() {
+    local into=$cache/$1
+    case $1 in
     slim)
-        [ -n "$wheel" ] || { echo "skipped: distributions: slim: no wheel in target/wheels (make wheel)"; continue; }
-        { root slim bookworm python3-minimal,python3-venv,gzip && cp "$wheel" "$cache/slim/tmp/" &&
-            chroot "$cache/slim" /bin/bash -c "rm -rf /opt/c && python3 -m venv /opt/c && /opt/c/bin/pip install --quiet --no-index /tmp/${wheel##*/} && ln -sf /opt/c/bin/steer /usr/bin/steer" &&
-            job "$cache/slim"; } || status=$?
+        cp "$wheel" "$into/tmp/"
+        chroot "$into" /bin/bash -c "rm -rf /opt/c && python3 -m venv /opt/c && ln -sf /opt/c/bin/steer /usr/bin/steer &&
+            /opt/c/bin/pip install --quiet --no-index --no-deps /tmp/${wheel##*/}"
+        ;;
+    deb-*)
+        cp "$package" "$into/tmp/countersteer.deb"
+        chroot "$into" dpkg --install /tmp/countersteer.deb >&2
         ;;
     *)
-        packages=libelf1,zlib1g,libgcc-s1,gzip
-        [ "$name" = bookworm ] || packages=${packages/libelf1/libelf1t64}
-        { root "$name" "$name" "$packages" && install -D -t "$cache/$name/usr/bin" "$built/steer" &&
-            install -D -t "$cache/$name/usr/lib/countersteer" "$built/libcountersteer_capture.so" "$engine"/qemu-*64 &&
-            job "$cache/$name"; } || status=$?
+        install -D -t "$into/usr/bin" "$built/steer"
+        install -D -t "$into/usr/lib/countersteer" "$built/libcountersteer_capture.so" "$engine"/qemu-*64
         ;;
     esac
+    job "$into"
+}
+
+for name in "$@"; do
+    packages=libelf1,zlib1g,libgcc-s1,gzip
+    case $name in
+    slim)
+        [ -n "$wheel" ] || { skipped "slim: no wheel in $target/wheels (make wheel)"; continue; }
+        release=bookworm packages=python3-minimal,python3-venv,gzip
+        ;;
+    deb-*)
+        [ -n "$package" ] || { skipped "$name: no package in $target/debian (make deb)"; continue; }
+        release=${name#deb-}
+        ;;
+    *) release=$name ;;
+    esac
+    [ "$release" != trixie ] || packages=${packages/libelf1/libelf1t64}
+    root "$name" "$release" "$packages" || { skipped "$name: debootstrap failed, see above"; continue; }
+    # In a list or a condition `set -e` would not hold inside.
+    set +e
+    (set -e; judge "$name")
+    status=$?
+    set -e
     if [ $status = 0 ]; then echo "test distributions::$name ... ok"; else
         echo "test distributions::$name ... FAILED (exit code $status)"
         failed=1

@@ -34,16 +34,17 @@ else
     export "CARGO_TARGET_${upper//-/_}_LINKER=$compiler"
     export "CARGO_TARGET_${upper//-/_}_RUSTFLAGS=-Ctarget-feature=+crt-static"
     # In one go: what each package wants of the others is put together, so nothing is built twice.
-    "${CARGO:-cargo}" build --quiet $release --target $target -p countersteer-cli -p countersteer-capi -p countersteer-bpf --features scx --lib --bins --example judge --example faulty
+    "${CARGO:-cargo}" build --quiet $release --target $target -p countersteer-cli -p countersteer-capi -p countersteer-bpf --features scx --lib --bins --example judge --example faulty --example short_runs
     built=${CARGO_TARGET_DIR:-target}/$target/$([ -n "$release" ] && echo release || echo debug)
 fi
 mkdir -p "$into"
 cp vm/*.toml vm/shared.sh systemd/countersteer.service "$into/"
-for program in steer examples/{judge,faulty}; do
+for program in steer examples/{judge,faulty,short_runs}; do
     "${compiler%gcc}strip" -o "$into/${program##*/}" "$built/$program"
 done
 $compiler -O2 -static -pthread -o "$into/loop" vm/loop.c
 $compiler -O2 -static -pthread -o "$into/crowd" vm/crowd.c
+$compiler -O2 -static -pthread -o "$into/pass" vm/pass.c
 $compiler -O1 -static -pthread -o "$into/barriers" vm/barriers.c
 for program in vm/pretend.c crates/capi/examples/{region,every,work}.c; do
     name=$(basename $program .c)

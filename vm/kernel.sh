@@ -8,8 +8,11 @@ cd "$(dirname "$0")/.."
 into=$1
 shift
 mkdir -p "$into"
-gcc -O2 -static -pthread -o "$into/sets" vm/sets.c
-# Name of the run (machine and kernel), CPUs, kernel of vm/run.sh, llc_balancing.
+for compiler in gcc aarch64-linux-gnu-gcc; do
+    mkdir -p "$into/$compiler"
+    $compiler -O2 -static -pthread -o "$into/$compiler/sets" vm/sets.c
+done
+# Name of the run (machine and kernel), CPUs or their capacities, kernel of vm/run.sh, llc_balancing.
 runs='8_7.2                         8,sockets=2,cores=4,threads=1  newest  1
       8_7.2:llc_balancing=off       8,sockets=2,cores=4,threads=1  newest  0
       8-smt_7.2                     8,sockets=2,cores=2,threads=2  newest  1
@@ -17,17 +20,27 @@ runs='8_7.2                         8,sockets=2,cores=4,threads=1  newest  1
       8_6.12                        8,sockets=2,cores=4,threads=1  stable  -
       8-smt_6.12                    8,sockets=2,cores=2,threads=2  stable  -
       4_7.2                         4,sockets=1,cores=4,threads=1  newest  1
-      4_6.12                        4,sockets=1,cores=4,threads=1  stable  -'
+      4_6.12                        4,sockets=1,cores=4,threads=1  stable  -
+      4-asym_7.2                    1024,1024,446,446              newest  1'
+found=
 while read -r name cpus kernel gather; do
     [ $# = 0 ] || [[ " $* " == *" $name "* ]] || continue
-    vm/run.sh --turns --kernel $kernel --cpus "$cpus" --seconds 3000 \
-        "$into/sets" crates/sim/tests/kernel/sets.tsv -- "
+    found=yes
+    compiler=gcc machine=(--cpus "$cpus") sets='.*'
+    # Fewer tasks than CPUs, as many, and more; tasks that sleep.
+    [[ $name != *-asym_* ]] || compiler=aarch64-linux-gnu-gcc machine=(--arch arm64 --capacities "$cpus") sets='two|three|half|1x3|all|mix|sleep|pipe'
+    grep -E "^(#|($sets)	)" crates/sim/tests/kernel/sets.tsv >"$into/sets.tsv"
+    vm/run.sh --turns --kernel $kernel "${machine[@]}" --seconds 3000 \
+        "$into/$compiler/sets" "$into/sets.tsv" -- "
             mount -t debugfs none /sys/kernel/debug
             cpu=/sys/devices/system/cpu/cpu0
-            echo \"# kernel \$(uname -r), CPUs \$(cat \$cpu/cache/index3/shared_cpu_list) share a cache, CPUs \$(cat \$cpu/topology/thread_siblings_list) a core\"
+            cache=\$(ls -d \$cpu/cache/index? | tail -n 1)
+            echo \"# kernel \$(uname -r), CPUs \$(cat \$cache/shared_cpu_list) share a cache, CPUs \$(cat \$cpu/topology/thread_siblings_list) a core\"
+            [ ! -e \$cpu/cpu_capacity ] || echo \"# capacities\" \$(cat /sys/devices/system/cpu/cpu[0-9]*/cpu_capacity)
             switch=/sys/kernel/debug/sched/llc_balancing/enabled
             [ ! -e \$switch ] || echo $gather >\$switch
             [ ! -e \$switch ] || echo \"# llc_balancing \$(cat \$switch)\"
-            for run in 1 2 3; do sets sets.tsv 1.5; done" >"$into/$name.tsv.new"
+            for run in 1 2 3; do sets sets.tsv 1.5; done" </dev/null >"$into/$name.tsv.new"
     mv "$into/$name.tsv.new" "$into/$name.tsv"
 done <<<"$runs"
+[ -n "$found" ] || { echo "kernel.sh: there is no run $*" >&2 && exit 2; }

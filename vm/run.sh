@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # Runs a command under a stock kernel in a virtual machine, without KVM:
 #   vm/run.sh [--arch amd64|arm64] [--cpus N] [--memory SIZE] [--kernel newest|oldest|stable]
-#          [--exact] [--speeds LIST] [--turns] [--systemd] [--seconds N] [FILE ...] -- COMMAND
+#          [--exact] [--speeds LIST] [--capacities LIST] [--turns] [--systemd] [--seconds N] [FILE ...] -- COMMAND
 # FILEs (programs, data) lie in the current folder of COMMAND, a busybox shell line run as root. Its output comes out
 # here and its exit code is passed on. Time in the machine passes with the instructions that it executes, however busy the host
-# is: 2 ns each, its CPUs taking turns. --cpus takes what QEMU's -smp does. --turns, for amd64: a later QEMU, with turns of equal length. --exact: one CPU, 4 ns each, and instructions are counted exactly (arm64's PMU counts them).
+# is: 2 ns each, its CPUs taking turns. --cpus takes what QEMU's -smp does. --turns: a later QEMU, with turns of equal length. --exact: one CPU, 4 ns each, and instructions are counted exactly (arm64's PMU counts them).
 # --kernel, for amd64: oldest is the first that the scheduler in the kernel is for, stable the one of Debian's stable release.
 # --speeds 60,60,30,30 lets each CPU execute so many million instructions a second; time passes as on the host, which must be able
 # to execute all that. The kernel of an arm64 machine is told the CPUs' capacities; --no-capacities: it does not know them.
+# --capacities 1024,1024,446,446, for arm64: what the kernel is told of CPUs that are equal.
 # --systemd, for amd64: the host's systemd is the first process, and runs COMMAND.
 # Exits with 125 when the machine did not come up or died, 124 when it ran out of time.
 set -euo pipefail
 here=$(dirname "$0")
-arch=amd64 cpus=4 memory=1G exact= systemd= turns= speeds= no_capacities= kernel= seconds=1800 files=()
+arch=amd64 cpus=4 memory=1G exact= systemd= turns= later= speeds= capacities= no_capacities= kernel= seconds=1800 files=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
     --arch) arch=$2 && shift ;;
@@ -24,13 +25,14 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --systemd) systemd=yes ;;
     --turns) turns=yes ;;
     --speeds) speeds=$2 && shift ;;
+    --capacities) capacities=$2 && shift ;;
     --no-capacities) no_capacities=yes ;;
     -*) echo "run.sh: there is no option $1" >&2 && exit 2 ;;
     *) files+=("$1") ;;
     esac
     shift
 done
-[ $# -gt 1 ] || { sed -n '2,12s/^# //p' "$0" >&2; exit 2; }
+[ $# -gt 1 ] || { sed -n '2,13s/^# //p' "$0" >&2; exit 2; }
 shift
 
 cache=$("$here/fetch.sh")
@@ -69,8 +71,9 @@ accel=tcg,thread=single shift=1
 [ -z "$exact" ] || cpus=1 shift=2
 if [ -n "$speeds" ]; then
     [ -z "$exact$turns" ] || { echo "run.sh: --speeds is not for --exact or --turns" >&2 && exit 2; }
-    # On a busy host, a PC's kernel would find its timer too late.
-    [ "$arch" = arm64 ] || no_capacities=yes options=" no_timer_check"
+    # On a busy host, a PC's kernel would find its timer too late. A PC's kernel also patches its code as it starts: before QEMU
+    # 8.1, a CPU may go on executing what it translated while another one wrote it, and dies of a breakpoint that is gone.
+    [ "$arch" = arm64 ] || no_capacities=yes options=" no_timer_check" later=yes
     accel=tcg,thread=multi
 else
     machine+=(-icount "shift=$shift,sleep=off" -rtc "base=2026-01-01T00:00:00,clock=vm" -seed 1)
@@ -79,8 +82,9 @@ fi
 # Self-tests of ciphers would take most of an emulated CPU for the first ten seconds.
 share=$cache/qemu/usr
 loader=()
-if [ -n "$turns" ]; then
-    [ "$arch" = amd64 ] || { echo "run.sh: --turns is for amd64" >&2 && exit 2; }
+[ -z "$capacities" ] || [ -z "$exact$speeds" ] || { echo "run.sh: --capacities is not for --exact or --speeds" >&2 && exit 2; }
+[ -z "$capacities" ] || [ "$arch" = arm64 ] || { echo "run.sh: --capacities is for arm64" >&2 && exit 2; }
+if [ -n "$turns$later" ]; then
     share=$("$here/fetch-turns.sh")/root/usr
     loader=("$(find "$share" -name ld-linux-x86-64.so.2 | head -n 1)")
 fi
@@ -93,18 +97,22 @@ if [ -n "$speeds" ]; then
     IFS=, read -r -a speed <<<"$speeds"
     cpus=${#speed[@]}
     "$here/../scripts/install.sh" gcc libc6-dev
-    gcc -O2 -shared -fPIC -o "$scratch/pace.so" "$here/pace.c"
-    if [ -z "$no_capacities" ]; then
-        "$here/../scripts/install.sh" device-tree-compiler
-        # What the machine is like, with each CPU's capacity added; QEMU adds the command line and the rest.
-        "${emulator[@]}" "${machine[@]}" -accel "$accel" -smp "$cpus" -m "$memory" -nodefaults -display none -machine dumpdtb="$scratch/tree" 2>/dev/null
-        most=$(printf '%s\n' "${speed[@]}" | sort -n | tail -n 1)
-        for n in "${!speed[@]}"; do
-            fdtput -t u "$scratch/tree" "/cpus/cpu@$n" capacity-dmips-mhz $((1024 * speed[n] / most))
-        done
-        machine+=(-dtb "$scratch/tree")
-    fi
+    gcc -O2 -shared -fPIC -DVERSION="$([ -n "$later" ] && echo 2 || echo 1)" -o "$scratch/pace.so" "$here/pace.c"
+    [ -n "$no_capacities" ] || capacities=$speeds
     machine+=(-plugin "$scratch/pace.so,mips=${speeds//,/:}")
+fi
+if [ -n "$capacities" ]; then
+    IFS=, read -r -a capacity <<<"$capacities"
+    cpus=${#capacity[@]}
+    "$here/../scripts/install.sh" device-tree-compiler
+    # What the machine is like, with each CPU's capacity added; QEMU adds the command line and the rest.
+    "${emulator[@]}" "${machine[@]}" -accel "$accel" -smp "$cpus" -m "$memory" -nodefaults -display none -machine dumpdtb="$scratch/tree" 2>"$scratch/errors" ||
+        { cat "$scratch/errors" >&2 && exit 125; }
+    most=$(printf '%s\n' "${capacity[@]}" | sort -n | tail -n 1)
+    for n in "${!capacity[@]}"; do
+        fdtput -t u "$scratch/tree" "/cpus/cpu@$n" capacity-dmips-mhz $((1024 * capacity[n] / most))
+    done
+    machine+=(-dtb "$scratch/tree")
 fi
 
 status=0

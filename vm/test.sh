@@ -4,11 +4,7 @@
 # `check.py` gets what it printed and judges. The program under test is built static for the machine's processor.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-skip() {
-    echo "vm: skipped: $1"
-    [ -z "${COUNTERSTEER_SKIPPED:-}" ] || echo "skipped: vm: $1" >>"$COUNTERSTEER_SKIPPED"
-    exit 0
-}
+. scripts/skip.sh vm
 scripts/install.sh python3 || skip "python3 is missing"
 vm/fetch.sh >/dev/null || skip "QEMU and kernels cannot be fetched (see above)"
 export scratch=$(mktemp -d) PYTHONPATH=$PWD/vm PYTHONDONTWRITEBYTECODE=1

@@ -34,12 +34,12 @@ from ._countersteer import (
 from .counting import Stat, count, stat, top
 from .policy import View, policy
 from .profile import Profile, mrc
-from .program import Run, run, steer, trial
+from .program import Run, run, steer, threads, trial
 from .sweep import sweep
 
 __all__ = [
     "Comparison", "CountersteerError", "Experiment", "Machine", "Profile", "Record", "Run", "Samples", "Stat", "Table", "View", "Workload",
-    "blame", "cases", "compare", "count", "machines", "models", "mrc", "policies", "policy", "read_record", "reproduce", "run", "stat", "steer", "sweep", "top", "trial",
+    "blame", "cases", "compare", "count", "machines", "models", "mrc", "policies", "policy", "read_record", "reproduce", "run", "stat", "steer", "sweep", "threads", "top", "trial",
     "workloads",
 ]
 

@@ -1,4 +1,4 @@
-"""Models of speed-up and energy factors: what ``steer model`` does."""
+"""Models of speed-up and energy factors: training, evaluation, lists."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from .program import ask
-
-
-def _about(machines: Iterable[str], records: Iterable[str | PathLike[str]]) -> list[str]:
-    paths = [fspath(one) for one in records]
-    return [*machines, *(["--from", *paths] if paths else [])]
+from . import _countersteer
 
 
 def train(*machines: str, output: str | PathLike[str], records: Iterable[str | PathLike[str]] = ()) -> list[Path]:
@@ -21,20 +16,19 @@ def train(*machines: str, output: str | PathLike[str], records: Iterable[str | P
 
     Policies find models in ``~/.local/share/countersteer/models``, before the shipped ones.
     """
-    ask("model", "train", "-o", output, *_about(machines, records))
-    return sorted(Path(output).glob("*/*.toml"))
+    return [Path(path) for path in _countersteer.train_models(list(machines), [fspath(one) for one in records], fspath(output))]
 
 
 def eval(*machines: str, records: Iterable[str | PathLike[str]] = ()) -> list[dict[str, Any]]:
     """Judges models on families of programs that they have not seen, beside yardsticks; a row for each core type and target."""
-    return json.loads(ask("model", "eval", "--json", *_about(machines, records)))
+    return json.loads(_countersteer.judge_models(list(machines), [fspath(one) for one in records]))
 
 
 def known() -> list[dict[str, Any]]:
     """One's own models and the shipped ones."""
-    return json.loads(ask("model", "list", "--json"))
+    return json.loads(_countersteer.known_models())
 
 
 def load(path: str | PathLike[str]) -> dict[str, Any]:
     """A model: its ratios and what each adds."""
-    return json.loads(ask("model", "show", path, "--json"))
+    return json.loads(_countersteer.model(fspath(path)))

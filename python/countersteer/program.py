@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 from os import PathLike, fspath
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _countersteer
-from ._countersteer import CountersteerError, Record
+from ._countersteer import Record
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 _OWN = [sys.executable, "-m", "countersteer"]
@@ -34,14 +33,6 @@ def steer(words: Sequence[str] | None = None) -> int:
     _countersteer.give_own(own, _FOLDER)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _countersteer.main(["steer", *(sys.argv[1:] if words is None else words)])
-
-
-def ask(*words: str | PathLike[str]) -> str:
-    """What a command of ``steer`` prints, run as a process of its own, so that Ctrl-C ends it; an error says what it said."""
-    done = subprocess.run([*_OWN, *(fspath(word) for word in words)], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if done.returncode:
-        raise CountersteerError(done.stderr.strip() or f"steer {words[0]} ended with {done.returncode}")
-    return done.stdout
 
 
 class Run:
@@ -161,3 +152,36 @@ def trial(
             records=records,
         )
     )
+
+
+def threads(
+    command: Sequence[str | PathLike[str]],
+    *,
+    on: Sequence[str] = ("all",),
+    env: Sequence[str] = (),
+    chunk: Sequence[str] = (),
+    trials: int | None = None,
+    seconds: float = 60,
+    margin: float = 0.01,
+    machine: str | None = None,
+    seed: int = 1,
+    predict: bool = False,
+) -> dict[str, Any] | None:
+    """Finds how many threads a program should run with, and on which cores: trials, finals and command lines, as ``steer threads --json``.
+
+    ``{threads}`` in the command or in a value of ``env`` stands for the number, ``{chunk}`` for a chunking. ``predict``: the times that the
+    model expects, without a run; ``machine`` can then be any machine. ``None`` if a signal ended the search before the first run.
+    """
+    found = _countersteer.threads(
+        _words(command),
+        on=list(on),
+        env=list(env),
+        chunk=list(chunk),
+        trials=trials,
+        seconds=seconds,
+        margin=margin,
+        machine=machine,
+        seed=seed,
+        predict=predict,
+    )
+    return None if found is None else json.loads(found)

@@ -14,9 +14,9 @@ use std::time::Duration;
 use countersteer_bpf::{ScxConfig, ScxEngine, probe};
 use countersteer_counters::resolve;
 use countersteer_counters::{Pmus, Resolved};
-use countersteer_live::placer::{Counters, Root};
-use countersteer_live::undo::{Temporary, journal_folder};
-use countersteer_model::counters::{Plan, PlannedSet, parse_set};
+use countersteer_live::placer::{CounterPlan, ProcessRoot};
+use countersteer_live::undo::{TemporaryJournal, journal_folder};
+use countersteer_model::counters::{PlannedSet, SetPlan, parse_set};
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::engine::Watch;
 use countersteer_model::machine::Machine;
@@ -27,7 +27,7 @@ use countersteer_model::units::{Nanos, ProgramId};
 
 const PERIOD: Nanos = Nanos::from_millis(100);
 
-fn counters(pmus: &Pmus, events: &str) -> Result<Counters, Box<dyn Error>> {
+fn counters(pmus: &Pmus, events: &str) -> Result<CounterPlan, Box<dyn Error>> {
     let mut sets = Vec::new();
     for list in events.split('|') {
         let mut set = resolve(list, &parse_set(list)?, pmus)?;
@@ -41,7 +41,7 @@ fn counters(pmus: &Pmus, events: &str) -> Result<Counters, Box<dyn Error>> {
     let planned = |set: &Vec<Resolved>| PlannedSet {
         events: set.iter().map(|e| e.planned.clone()).collect(),
     };
-    let plan = Plan::new(sets.iter().map(planned).collect(), Some(PERIOD))?;
+    let plan = SetPlan::new(sets.iter().map(planned).collect(), Some(PERIOD))?;
     Ok((sets, plan))
 }
 
@@ -67,10 +67,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         )
     };
     let mut engine = ScxEngine::open(config)?;
-    let mut undo = Temporary::begin(&journal_folder())?;
+    let mut undo = TemporaryJournal::begin(&journal_folder())?;
     let mut child = Command::new(program).args(words).spawn()?;
     engine.attach(
-        &Root {
+        &ProcessRoot {
             pid: child.id(),
             program: ProgramId(0),
             name: "program".into(),
@@ -82,6 +82,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         metrics: &["sf_steps"],
         period: PERIOD,
         events: false,
+        switches: false,
         values: None,
     };
     let (mut next, mut instructions, mut ended) = (Nanos::ZERO, 0.0, false);

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use countersteer_live::placer::Counters;
+use countersteer_live::placer::CounterPlan;
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum EngineMode {
     /// Only followed threads; all others stay with the kernel's own scheduler.
     Partial,
     Full,
@@ -21,8 +21,8 @@ pub struct ScxConfig {
     /// The kernel's numbers of its CPUs.
     pub numbers: CpuNumbers,
     /// Initial events to count, with their plan; `None` to count nothing.
-    pub counters: Option<Counters>,
-    pub mode: Mode,
+    pub counters: Option<CounterPlan>,
+    pub mode: EngineMode,
     pub period: Nanos,
     /// Time slice: time on a CPU before other threads may run.
     pub slice: Nanos,
@@ -47,7 +47,7 @@ impl ScxConfig {
             topology,
             numbers,
             counters: None,
-            mode: Mode::Partial,
+            mode: EngineMode::Partial,
             period: Nanos::from_millis(100),
             steal_above: None,
             report_switches: true,

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use countersteer_counters::{BpfLoader, CounterError, Pmus, Session, resolve};
-use countersteer_live::placer::{Counters, core_types};
-use countersteer_model::counters::{Plan, PlannedSet, parse_set};
+use countersteer_live::placer::{CounterPlan, core_types};
+use countersteer_model::counters::{PlannedSet, SetPlan, parse_set};
 use countersteer_model::sample::Samples;
 use countersteer_model::units::Nanos;
 
@@ -16,19 +16,19 @@ use crate::config::ScxConfig;
 use crate::follow::{Judging, load_judging};
 
 /// Counters of the threads that the scheduler places.
-pub(crate) struct Counting {
+pub(crate) struct BpfCounting {
     session: Session,
     judging: Arc<Judging>,
 }
 
-impl Counting {
+impl BpfCounting {
     /// Opens the counters; no thread is counted yet.
     ///
     /// # Errors
     /// Fails if the events cannot be counted on this machine.
     pub fn open(
         config: &ScxConfig,
-        counters: Option<Counters>,
+        counters: Option<CounterPlan>,
         period: Nanos,
         judging: Arc<Judging>,
     ) -> Result<Self, CounterError> {
@@ -106,12 +106,12 @@ impl Counting {
 }
 
 /// Set whose samples have the running time of threads, and no counts.
-fn time_only(period: Nanos) -> Result<Counters, CounterError> {
+fn time_only(period: Nanos) -> Result<CounterPlan, CounterError> {
     const CLOCK: &str = "task_clock";
     let pmus = Pmus::read(Path::new("/"))?;
     let mut set = resolve(CLOCK, &parse_set(CLOCK).unwrap_or_default(), &pmus)?;
     set.iter_mut().for_each(|event| event.planned.event = None);
     let events = set.iter().map(|event| event.planned.clone()).collect();
-    let plan = Plan::new(vec![PlannedSet { events }], Some(period));
-    Ok((vec![set], plan.unwrap_or(Plan::nothing())))
+    let plan = SetPlan::new(vec![PlannedSet { events }], Some(period));
+    Ok((vec![set], plan.unwrap_or(SetPlan::nothing())))
 }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use countersteer_live::placer::Counters;
+use countersteer_live::placer::CounterPlan;
 use countersteer_live::undo::Journal;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::{Applied, Observation, Watch};
@@ -16,28 +16,30 @@ use countersteer_model::placement::{AdmissionTable, Placement};
 use countersteer_model::units::{Nanos, ThreadId};
 use countersteer_sysfs::task::affinity;
 
-use crate::ScxError;
+use crate::KernelEngineError;
 use crate::config::ScxConfig;
-use crate::counting::Counting;
+use crate::counting::BpfCounting;
 use crate::follow::Judging;
 use crate::generated::{shared, types};
-use crate::kernel::Kernel;
+use crate::kernel::LoadedScheduler;
 use crate::object::now_ns;
-use crate::targets::Targets;
-use crate::task_table::TaskTable;
+use crate::targets::BpfTargets;
+use crate::task_table::FollowedTasks;
 
 /// Engine inside the kernel.
 pub struct ScxEngine {
     pub(super) config: ScxConfig,
-    pub(super) kernel: Kernel,
+    pub(super) kernel: LoadedScheduler,
     /// `None` if nothing can be counted.
-    pub(super) counting: Option<Counting>,
-    pub(super) tasks: TaskTable,
-    targets: Targets,
+    pub(super) counting: Option<BpfCounting>,
+    pub(super) tasks: FollowedTasks,
+    targets: BpfTargets,
     /// True if a lack of room for a target was reported.
     crowded: bool,
+    /// True if run intervals are reported.
+    spans: bool,
     /// Message that is still to be reported.
-    pub(super) complaint: Option<ScxError>,
+    pub(super) complaint: Option<KernelEngineError>,
     pub(super) wakers: Vec<OwnedFd>,
     /// Admission table, and true if user space provides the values of its metric.
     pub(super) admission: Option<(AdmissionTable, bool)>,
@@ -49,7 +51,7 @@ impl ScxEngine {
     ///
     /// # Errors
     /// Fails if the kernel refuses, or the machine is too big for the scheduler's tables.
-    pub fn open(mut config: ScxConfig) -> Result<Self, ScxError> {
+    pub fn open(mut config: ScxConfig) -> Result<Self, KernelEngineError> {
         let topology = &config.topology;
         let all = Arc::clone(&topology.groups[0].cpus);
         let os = config.numbers.os_set(&all);
@@ -59,20 +61,20 @@ impl ScxEngine {
             if have <= most {
                 Ok(())
             } else {
-                Err(ScxError::TooBig { what, have, most })
+                Err(KernelEngineError::TooBig { what, have, most })
             }
         };
         fits("CPUs", have, shared::MAX_CPUS)?;
         // CPUs that come online later need queues, too.
         let possible = libbpf_rs::num_possible_cpus().unwrap_or(have);
         let nr_cpus = possible.clamp(have, shared::MAX_CPUS as usize);
-        let kernel = Kernel::load(&config, nr_cpus, &os)?;
-        let tasks = TaskTable::new(config.numbers.clone(), topology.cpus.len());
+        let kernel = LoadedScheduler::load(&config, nr_cpus, &os)?;
+        let tasks = FollowedTasks::new(config.numbers.clone(), topology.cpus.len());
         let most = config
             .most_targets
             .unwrap_or(shared::MAX_TARGETS)
             .min(shared::MAX_TARGETS);
-        let targets = Targets::new(all, most as usize);
+        let targets = BpfTargets::new(all, most as usize);
         let counters = config.counters.take();
         let mut engine = Self {
             config,
@@ -81,6 +83,7 @@ impl ScxEngine {
             tasks,
             targets,
             crowded: false,
+            spans: false,
             complaint: None,
             wakers: Vec::new(),
             admission: None,
@@ -97,9 +100,9 @@ impl ScxEngine {
     ///
     /// # Errors
     /// Fails if the scheduler does not exist any more.
-    pub fn figures(&mut self) -> Result<Figures, ScxError> {
+    pub fn figures(&mut self) -> Result<EngineStatistics, KernelEngineError> {
         let counters = self.kernel.counters()?;
-        Ok(Figures {
+        Ok(EngineStatistics {
             lost: counters.lost,
             stolen: counters.stolen,
             followed: counters.followed,
@@ -119,11 +122,11 @@ impl ScxEngine {
     }
 
     /// Counts these events or, if that is impossible, only the running time of threads.
-    fn count(&mut self, counters: Option<Counters>) -> Result<(), ScxError> {
+    fn count(&mut self, counters: Option<CounterPlan>) -> Result<(), KernelEngineError> {
         let period = self.config.period;
         self.counting = match self.counters(counters, period) {
             Ok(counting) => Some(counting),
-            Err(ScxError::Counters(error)) => {
+            Err(KernelEngineError::Counters(error)) => {
                 self.blind = Some(error.to_string());
                 self.counters(None, period).ok()
             }
@@ -132,10 +135,14 @@ impl ScxEngine {
         Ok(())
     }
 
-    fn counters(&self, counters: Option<Counters>, period: Nanos) -> Result<Counting, ScxError> {
+    fn counters(
+        &self,
+        counters: Option<CounterPlan>,
+        period: Nanos,
+    ) -> Result<BpfCounting, KernelEngineError> {
         let models = step_models(&self.config.topology);
         let judging = Judging::new(models, self.kernel.metrics()?);
-        Ok(Counting::open(
+        Ok(BpfCounting::open(
             &self.config,
             counters,
             period,
@@ -149,10 +156,10 @@ impl ScxEngine {
     /// Fails if they cannot be opened, or are too many.
     pub fn recount(
         &mut self,
-        counters: Counters,
+        counters: CounterPlan,
         period: Nanos,
         journal: &mut Journal,
-    ) -> Result<(), ScxError> {
+    ) -> Result<(), KernelEngineError> {
         let next = self.counters(Some(counters), period)?;
         let Self {
             counting,
@@ -185,7 +192,7 @@ impl ScxEngine {
     }
 
     /// Reads the counts.
-    fn read_counts(&mut self) -> Result<(), ScxError> {
+    fn read_counts(&mut self) -> Result<(), KernelEngineError> {
         let Self {
             counting,
             tasks,
@@ -199,7 +206,7 @@ impl ScxEngine {
     }
 
     /// Queries the CPU and state of every thread.
-    fn collect(&mut self) -> Result<(), ScxError> {
+    fn collect(&mut self) -> Result<(), KernelEngineError> {
         let Self { kernel, tasks, .. } = self;
         let ask = |tid: &u32| types::command {
             tid: *tid,
@@ -216,7 +223,7 @@ impl ScxEngine {
     }
 
     /// Target of a set of CPUs, made if there is none; `None` if there is no room for another.
-    fn target(&mut self, cpus: &Arc<CpuSet>) -> Result<Option<u32>, ScxError> {
+    fn target(&mut self, cpus: &Arc<CpuSet>) -> Result<Option<u32>, KernelEngineError> {
         if let Some(id) = self.targets.find(cpus) {
             return Ok(Some(id));
         }
@@ -231,14 +238,14 @@ impl ScxEngine {
         }
         let id = self.define(cpus)?;
         if id.is_none() && !std::mem::replace(&mut self.crowded, true) {
-            self.complaint = Some(ScxError::Crowded {
+            self.complaint = Some(KernelEngineError::Crowded {
                 cpus: cpus.to_string(),
             });
         }
         Ok(id)
     }
 
-    fn define(&mut self, cpus: &Arc<CpuSet>) -> Result<Option<u32>, ScxError> {
+    fn define(&mut self, cpus: &Arc<CpuSet>) -> Result<Option<u32>, KernelEngineError> {
         let Some(id) = self.targets.vacant() else {
             return Ok(None);
         };
@@ -250,7 +257,7 @@ impl ScxEngine {
     }
 
     /// Publishes an admission table, and provides values that the kernel cannot compute.
-    pub(super) fn admit_by(&mut self, table: &AdmissionTable) -> Result<(), ScxError> {
+    pub(super) fn admit_by(&mut self, table: &AdmissionTable) -> Result<(), KernelEngineError> {
         let mut rows = Vec::with_capacity(table.rows.len());
         for (least, group) in &table.rows {
             let cpus = Arc::clone(&self.config.topology.group(*group).cpus);
@@ -263,7 +270,7 @@ impl ScxEngine {
                 }
             }
         }
-        let judges = self.counting.as_ref().is_some_and(Counting::judges);
+        let judges = self.counting.as_ref().is_some_and(BpfCounting::judges);
         let own = table.metric == "sf_steps" && judges;
         self.kernel.admit_by(
             if own {
@@ -278,7 +285,7 @@ impl ScxEngine {
     }
 
     /// Sends the kernel the values that its admission table compares.
-    fn give_metrics(&mut self, values: Option<&MetricBank>) -> Result<(), ScxError> {
+    fn give_metrics(&mut self, values: Option<&MetricBank>) -> Result<(), KernelEngineError> {
         let (Some((table, true)), Some(bank)) = (&self.admission, values) else {
             return Ok(());
         };
@@ -301,7 +308,7 @@ impl ScxEngine {
 
 /// Statistics of the scheduler itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct EngineStatistics {
     /// Records that did not fit into the ring.
     pub lost: u64,
     /// Number of times that a thread ran outside its target because a CPU had no other thread.
@@ -319,12 +326,15 @@ impl ScxEngine {
         watch: &Watch<'_>,
         until: Nanos,
         journal: &mut Journal,
-    ) -> Result<Observation, ScxError> {
+    ) -> Result<Observation, KernelEngineError> {
         if watch.period != self.config.period {
             self.config.period = watch.period;
             self.kernel.pace(watch.period)?;
         }
         self.give_metrics(watch.values)?;
+        if std::mem::replace(&mut self.spans, watch.switches) != watch.switches {
+            self.kernel.report_spans(watch.switches)?;
+        }
         loop {
             let left = until.since(self.now());
             let woken = left > Nanos::ZERO && self.wait(Duration::from_nanos(left.0), watch.events);
@@ -347,6 +357,8 @@ impl ScxEngine {
         let samples = self.tasks.take_samples(now_ns());
         let mut events = std::mem::take(&mut self.tasks.events);
         events.sort_by_key(|e| e.at);
+        let mut spans = std::mem::take(&mut self.tasks.spans);
+        spans.sort_by_key(|span| span.end);
         let threads = self.tasks.infos(&self.targets);
         let at = self.now();
         let ended = std::mem::take(&mut self.tasks.ended);
@@ -356,6 +368,7 @@ impl ScxEngine {
             events,
             ended,
             samples,
+            spans,
             ..Observation::default()
         })
     }
@@ -364,7 +377,7 @@ impl ScxEngine {
     ///
     /// # Errors
     /// Fails if the kernel has ended the scheduler.
-    pub fn apply(&mut self, placement: &Placement) -> Result<Applied, ScxError> {
+    pub fn apply(&mut self, placement: &Placement) -> Result<Applied, KernelEngineError> {
         self.kernel.ejected()?;
         self.targets.begin();
         let mut applied = Applied::default();

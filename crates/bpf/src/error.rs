@@ -5,7 +5,7 @@ use countersteer_live::undo::JournalError;
 
 /// Reason for which the engine in the kernel does not work, or not any more.
 #[derive(Debug, thiserror::Error)]
-pub enum ScxError {
+pub enum KernelEngineError {
     /// The kernel refused.
     #[error(
         "sched_ext: {what}: {source}; run as root, on a kernel with sched_ext and BTF (6.16 or newer)"

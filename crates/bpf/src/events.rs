@@ -8,7 +8,7 @@ use std::time::Duration;
 use countersteer_live::undo::{Journal, sched_ext};
 use countersteer_sysfs::sched_ext::is_enabled;
 
-use crate::ScxError;
+use crate::KernelEngineError;
 use crate::engine::ScxEngine;
 use crate::generated::shared;
 
@@ -18,7 +18,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 impl ScxEngine {
     /// Checks that the kernel has not ended the scheduler. When it does, it first removes all threads, and only then reports
     /// the reason.
-    pub(super) fn rule_out_ejection(&mut self) -> Result<(), ScxError> {
+    pub(super) fn rule_out_ejection(&mut self) -> Result<(), KernelEngineError> {
         for _ in 0..200 {
             self.kernel.ejected()?;
             if is_enabled(Path::new("/")) {
@@ -53,7 +53,7 @@ impl ScxEngine {
     }
 
     /// Processes events; returns true if a thread exited.
-    pub(super) fn take_events(&mut self, journal: &mut Journal) -> Result<bool, ScxError> {
+    pub(super) fn take_events(&mut self, journal: &mut Journal) -> Result<bool, KernelEngineError> {
         let events = self.kernel.events();
         let mut ended = false;
         for event in &events {

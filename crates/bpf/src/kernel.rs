@@ -12,30 +12,30 @@ use countersteer_model::units::{CpuId, Nanos};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramInput, RingBuffer, RingBufferBuilder};
 
-use crate::ScxError;
-use crate::config::{Mode, ScxConfig};
+use crate::KernelEngineError;
+use crate::config::{EngineMode, ScxConfig};
 use crate::generated::{EngineSkel, EngineSkelBuilder, shared, types};
 use crate::object::place;
 
 const SWITCH_PARTIAL: u64 = 8;
 
 /// Loaded scheduler; a drop returns all threads to the kernel.
-pub(crate) struct Kernel {
+pub(crate) struct LoadedScheduler {
     links: Vec<Link>,
     ring: RingBuffer<'static>,
     events: Rc<RefCell<Vec<types::event>>>,
     skel: EngineSkel<'static>,
 }
 
-impl Drop for Kernel {
+impl Drop for LoadedScheduler {
     fn drop(&mut self) {
         // The scheduler is detached before the maps that it works on.
         self.links.clear();
     }
 }
 
-fn at(what: &'static str) -> impl Fn(libbpf_rs::Error) -> ScxError {
-    move |source| ScxError::Kernel { what, source }
+fn at(what: &'static str) -> impl Fn(libbpf_rs::Error) -> KernelEngineError {
+    move |source| KernelEngineError::Kernel { what, source }
 }
 
 /// Reads a structure that the kernel wrote; `None` if there are too few bytes.
@@ -44,15 +44,19 @@ pub(crate) fn read<T: Copy>(bytes: &[u8]) -> Option<T> {
     (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
-impl Kernel {
+impl LoadedScheduler {
     /// Loads the scheduler and describes the machine to it: the online CPUs, of `nr_cpus` by the kernel's numbers.
-    pub fn load(config: &ScxConfig, nr_cpus: usize, all: &CpuSet) -> Result<Self, ScxError> {
+    pub fn load(
+        config: &ScxConfig,
+        nr_cpus: usize,
+        all: &CpuSet,
+    ) -> Result<Self, KernelEngineError> {
         let mut open = EngineSkelBuilder::default()
             .open(place())
             .map_err(at("reading the scheduler"))?;
         let operations = open.struct_ops.engine_mut();
         operations.timeout_ms = config.watchdog.as_millis() as u32;
-        if config.mode == Mode::Partial {
+        if config.mode == EngineMode::Partial {
             operations.flags |= SWITCH_PARTIAL;
         }
         if !config.report_switches {
@@ -83,7 +87,7 @@ impl Kernel {
     }
 
     /// Table of speed-up factors, for the programs that compute them.
-    pub fn metrics(&self) -> Result<MapHandle, ScxError> {
+    pub fn metrics(&self) -> Result<MapHandle, KernelEngineError> {
         MapHandle::try_from(&self.skel.maps.metrics).map_err(at("sharing speed-up factors"))
     }
 
@@ -98,20 +102,26 @@ impl Kernel {
     }
 
     /// Sets the sampling period: a target that no thread has had for that long can be retired.
-    pub fn pace(&mut self, period: Nanos) -> Result<(), ScxError> {
+    pub fn pace(&mut self, period: Nanos) -> Result<(), KernelEngineError> {
         self.bss()?.control.period_ns = period.0;
         Ok(())
     }
 
+    /// Reports each time that a thread leaves its CPU, or no longer does.
+    pub fn report_spans(&mut self, report: bool) -> Result<(), KernelEngineError> {
+        self.bss()?.control.report_spans = u32::from(report);
+        Ok(())
+    }
+
     /// Sets the queue depth above which idle CPUs of other targets take threads; `None` for never.
-    pub fn steal_above(&mut self, queued: Option<u32>) -> Result<(), ScxError> {
+    pub fn steal_above(&mut self, queued: Option<u32>) -> Result<(), KernelEngineError> {
         // The kernel compares signed numbers.
         self.bss()?.control.steal_above = queued.map_or(shared::NONE, |n| n.min(i32::MAX as u32));
         Ok(())
     }
 
     /// Attaches the scheduler, which schedules from here on.
-    pub fn attach(&mut self) -> Result<(), ScxError> {
+    pub fn attach(&mut self) -> Result<(), KernelEngineError> {
         let progs = &mut self.skel.progs;
         let fork = progs.engine_fork.attach_trace();
         let fork = fork.map_err(at("following forks"))?;
@@ -127,21 +137,21 @@ impl Kernel {
         Ok(())
     }
 
-    fn bss(&mut self) -> Result<&mut types::bss, ScxError> {
+    fn bss(&mut self) -> Result<&mut types::bss, KernelEngineError> {
         self.skel
             .maps
             .bss_data
             .as_deref_mut()
-            .ok_or(ScxError::Gone(0))
+            .ok_or(KernelEngineError::Gone(0))
     }
 
     /// Counters that the kernel side keeps about itself.
-    pub fn counters(&mut self) -> Result<types::counters, ScxError> {
+    pub fn counters(&mut self) -> Result<types::counters, KernelEngineError> {
         Ok(self.bss()?.counters)
     }
 
     /// Fails with the reason if the kernel has ended the scheduler.
-    pub fn ejected(&mut self) -> Result<(), ScxError> {
+    pub fn ejected(&mut self) -> Result<(), KernelEngineError> {
         let bss = self.bss()?;
         // SAFETY: a plain integer in memory that the kernel writes too.
         if unsafe { (&raw const bss.counters.exit_kind).read_volatile() } == 0 {
@@ -154,14 +164,14 @@ impl Kernel {
                 .map(|c| char::from(*c as u8))
                 .collect::<String>()
         };
-        Err(ScxError::Ejected {
+        Err(KernelEngineError::Ejected {
             reason: text(&bss.exit_reason),
             message: text(&bss.exit_message),
         })
     }
 
     /// Marks these CPUs as online, before the scheduler schedules.
-    fn bring_online(&mut self, cpus: &CpuSet) -> Result<(), ScxError> {
+    fn bring_online(&mut self, cpus: &CpuSet) -> Result<(), KernelEngineError> {
         let served = types::served {
             online: 1,
             ..types::served::default()
@@ -182,7 +192,7 @@ impl Kernel {
     }
 
     /// Defines a target of CPUs by the kernel's numbers; returns true if they can serve one more.
-    pub fn define(&mut self, id: u32, cpus: &CpuSet) -> Result<bool, ScxError> {
+    pub fn define(&mut self, id: u32, cpus: &CpuSet) -> Result<bool, KernelEngineError> {
         let bss = self.bss()?;
         bss.definition.target = id;
         bss.definition.cpus = Default::default();
@@ -198,7 +208,7 @@ impl Kernel {
     }
 
     /// Retires a target; returns true if no thread has it, or has had it recently.
-    pub fn retire(&mut self, id: u32) -> Result<bool, ScxError> {
+    pub fn retire(&mut self, id: u32) -> Result<bool, KernelEngineError> {
         self.bss()?.definition.target = id;
         self.skel
             .progs
@@ -209,7 +219,7 @@ impl Kernel {
     }
 
     /// True if a request for a target succeeded, false if it failed for this reason.
-    fn answer(&mut self, what: &'static str, cannot: i32) -> Result<bool, ScxError> {
+    fn answer(&mut self, what: &'static str, cannot: i32) -> Result<bool, KernelEngineError> {
         match -self.bss()?.definition.result {
             0 => Ok(true),
             error if error == cannot => Ok(false),
@@ -218,7 +228,7 @@ impl Kernel {
     }
 
     /// Targets to which the admission table may send threads at any moment.
-    pub fn admitting(&mut self) -> Result<BTreeSet<u32>, ScxError> {
+    pub fn admitting(&mut self) -> Result<BTreeSet<u32>, KernelEngineError> {
         let tables = self.bss()?.control.tables.iter();
         Ok(tables
             .flat_map(|t| t.rows.iter().take(t.nr_rows as usize))
@@ -227,7 +237,7 @@ impl Kernel {
     }
 
     /// Passes on threads that wait in a target's queue and have another target by now.
-    pub fn sweep(&mut self, id: u32) -> Result<(), ScxError> {
+    pub fn sweep(&mut self, id: u32) -> Result<(), KernelEngineError> {
         self.bss()?.definition.target = id;
         self.skel
             .progs
@@ -237,7 +247,7 @@ impl Kernel {
         Ok(())
     }
 
-    pub fn admit_by(&mut self, metric: u32, rows: &[(f64, u32)]) -> Result<(), ScxError> {
+    pub fn admit_by(&mut self, metric: u32, rows: &[(f64, u32)]) -> Result<(), KernelEngineError> {
         let control = &mut self.bss()?.control;
         let next = (control.admission + 1) & 1;
         let table = &mut control.tables[next as usize];
@@ -261,7 +271,7 @@ impl Kernel {
         &mut self,
         commands: &[types::command],
         mut then: impl FnMut(&types::command),
-    ) -> Result<(), ScxError> {
+    ) -> Result<(), KernelEngineError> {
         for batch in commands.chunks(shared::MAX_COMMANDS as usize) {
             let bss = self.bss()?;
             bss.commands[..batch.len()].copy_from_slice(batch);
@@ -294,7 +304,7 @@ impl Kernel {
 fn ring(
     skel: &EngineSkel<'_>,
     events: &Rc<RefCell<Vec<types::event>>>,
-) -> Result<RingBuffer<'static>, ScxError> {
+) -> Result<RingBuffer<'static>, KernelEngineError> {
     let events = Rc::clone(events);
     let take = move |bytes: &[u8]| {
         events.borrow_mut().extend(read::<types::event>(bytes));

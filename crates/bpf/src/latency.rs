@@ -5,7 +5,7 @@
 use std::mem::size_of;
 
 use countersteer_sysfs::procfs::PROC;
-use countersteer_sysfs::waits::{Histogram, Measured, Source, ThreadWaits, Waits, Whose};
+use countersteer_sysfs::waits::{Histogram, MeasuredWaits, ThreadWaits, WaitSource, Waits, Whose};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags};
 use rustc_hash::FxHashMap;
@@ -27,26 +27,26 @@ const PROCESSES: u32 = 16_384;
 const REASONS: usize = shared::REASONS as usize;
 
 /// Programs inside the kernel that measure run-queue latency; a drop detaches them.
-pub struct Latency {
+pub struct LatencyPrograms {
     links: Vec<Link>,
     skel: LatencySkel<'static>,
     /// Last values of live threads.
-    before: FxHashMap<Key, Row>,
+    before: FxHashMap<LatencyKey, LatencyRow>,
 }
 
 /// Key and row of the kernel's table, as bytes.
-type Key = [u8; size_of::<types::thread_key>()];
+type LatencyKey = [u8; size_of::<types::thread_key>()];
 
 #[derive(Clone, Debug, Default)]
-struct Row {
+struct LatencyRow {
     total_ns: u64,
     buckets: [Vec<u32>; REASONS],
 }
 
 // SAFETY: the library's allocations belong to this value alone, and nothing of them is tied to a thread.
-unsafe impl Send for Latency {}
+unsafe impl Send for LatencyPrograms {}
 
-impl Drop for Latency {
+impl Drop for LatencyPrograms {
     fn drop(&mut self) {
         self.links.clear();
     }
@@ -56,11 +56,11 @@ impl Drop for Latency {
 ///
 /// # Errors
 /// Returns the reason: no privilege, or a kernel that is too old or has no type information.
-pub fn load(whose: &Whose) -> Result<Box<dyn Source>, String> {
-    quietly(|| Latency::load(whose)).map(|latency| Box::new(latency) as Box<dyn Source>)
+pub fn load(whose: &Whose) -> Result<Box<dyn WaitSource>, String> {
+    quietly(|| LatencyPrograms::load(whose)).map(|latency| Box::new(latency) as Box<dyn WaitSource>)
 }
 
-impl Latency {
+impl LatencyPrograms {
     fn load(whose: &Whose) -> Result<Self, String> {
         let mut open = LatencySkelBuilder::default()
             .open(place())
@@ -102,8 +102,8 @@ impl Latency {
     }
 
     /// New latencies of a thread with this row; `None` if there are none.
-    fn news(&mut self, key: Key, value: &[u8]) -> Option<ThreadWaits> {
-        let row = Seen::parse(value)?;
+    fn news(&mut self, key: LatencyKey, value: &[u8]) -> Option<ThreadWaits> {
+        let row = ThreadLatency::parse(value)?;
         let before = self.before.remove(&key).unwrap_or_default();
         let since = |reason: usize| {
             let old = &before.buckets[reason];
@@ -113,7 +113,7 @@ impl Latency {
                 .collect();
             Histogram::from_buckets(&counts)
         };
-        let measured = Measured {
+        let measured = MeasuredWaits {
             woken: since(shared::WOKEN as usize),
             preempted: since(shared::PREEMPTED as usize),
             longest_ns: row.longest_ns,
@@ -142,15 +142,15 @@ impl Latency {
 }
 
 /// Row of a thread, as read.
-struct Seen {
-    row: Row,
+struct ThreadLatency {
+    row: LatencyRow,
     longest_ns: u64,
     ended: bool,
     /// Name of a thread that ended.
     name: Option<String>,
 }
 
-impl Seen {
+impl ThreadLatency {
     fn parse(value: &[u8]) -> Option<Self> {
         use std::mem::offset_of;
         let at = |offset: usize, size: usize| value.get(offset..offset + size);
@@ -158,7 +158,7 @@ impl Seen {
         let int = |offset| Some(u32::from_ne_bytes(at(offset, 4)?.try_into().ok()?));
         let total = offset_of!(types::thread_waits, total_ns);
         let buckets = offset_of!(types::thread_waits, buckets);
-        let mut row = Row::default();
+        let mut row = LatencyRow::default();
         for reason in 0..REASONS {
             row.total_ns += long(total + 8 * reason)?;
             let first = buckets + 4 * reason * Histogram::BUCKETS;
@@ -178,7 +178,7 @@ impl Seen {
     }
 }
 
-impl Source for Latency {
+impl WaitSource for LatencyPrograms {
     fn follow(&mut self, pid: u32) {
         let yes = 1u32.to_ne_bytes();
         // A process that does not fit is counted as lost when its threads wait.
@@ -189,8 +189,14 @@ impl Source for Latency {
             .update(&pid.to_ne_bytes(), &yes, MapFlags::ANY);
     }
 
+    fn follow_thread(&mut self, tid: u32, _: bool) -> Option<u32> {
+        let pid = PROC.process_of(tid)?;
+        self.follow(pid);
+        Some(pid)
+    }
+
     fn read(&mut self, hear: &mut dyn FnMut(ThreadWaits)) {
-        let keys: Vec<Key> = self
+        let keys: Vec<LatencyKey> = self
             .skel
             .maps
             .threads

@@ -20,9 +20,9 @@ mod processes;
 mod targets;
 mod task_table;
 
-pub use config::{Mode, ScxConfig};
-pub use engine::{Figures, ScxEngine};
-pub use error::ScxError;
+pub use config::{EngineMode, ScxConfig};
+pub use engine::{EngineStatistics, ScxEngine};
+pub use error::KernelEngineError;
 pub use probe::{NoScx, probe};
 
 /// Code that `build.rs` generates: skeletons of the compiled programs, with their structures, and shared constants.

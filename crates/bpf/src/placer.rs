@@ -2,23 +2,23 @@
 
 use std::os::fd::OwnedFd;
 
-use countersteer_live::placer::{Counters, EngineError, Placer, Root};
+use countersteer_live::placer::{CounterPlan, EngineError, Placer, ProcessRoot};
 use countersteer_live::undo::{Journal, sched_ext};
 use countersteer_model::engine::{Applied, Observation, Watch};
 use countersteer_model::placement::Placement;
 use countersteer_model::units::{Nanos, ThreadId};
 
-use crate::ScxError;
+use crate::KernelEngineError;
 use crate::engine::ScxEngine;
 
 impl ScxEngine {
-    fn failed(&self, why: ScxError) -> EngineError {
+    fn failed(&self, why: KernelEngineError) -> EngineError {
         match why {
-            ScxError::Ejected { .. } => EngineError::Ended {
+            KernelEngineError::Ejected { .. } => EngineError::Ended {
                 why: Box::new(why),
                 at: self.now(),
             },
-            ScxError::Journal(why) => EngineError::Journal(why),
+            KernelEngineError::Journal(why) => EngineError::Journal(why),
             why => EngineError::Scheduler(Box::new(why)),
         }
     }
@@ -29,11 +29,11 @@ impl Placer for ScxEngine {
         "scx"
     }
 
-    fn attach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), EngineError> {
+    fn attach(&mut self, root: &ProcessRoot, journal: &mut Journal) -> Result<(), EngineError> {
         Self::attach(self, root, journal).map_err(|why| self.failed(why))
     }
 
-    fn detach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), EngineError> {
+    fn detach(&mut self, root: &ProcessRoot, journal: &mut Journal) -> Result<(), EngineError> {
         Self::detach(self, root, journal).map_err(|why| self.failed(why))
     }
 
@@ -60,7 +60,7 @@ impl Placer for ScxEngine {
 
     fn recount(
         &mut self,
-        counters: Counters,
+        counters: CounterPlan,
         period: Nanos,
         journal: &mut Journal,
     ) -> Result<(), EngineError> {
@@ -70,6 +70,10 @@ impl Placer for ScxEngine {
 
     fn blindness(&self) -> Option<&str> {
         self.blind.as_deref()
+    }
+
+    fn reports_switches(&self) -> bool {
+        true
     }
 
     fn steal_above(&mut self, queued: Option<u32>) -> Result<Option<u64>, EngineError> {

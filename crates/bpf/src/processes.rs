@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use countersteer_live::placer::Root;
+use countersteer_live::placer::ProcessRoot;
 use countersteer_live::undo::{Journal, sched_ext};
 use countersteer_sysfs::procfs::PROC;
 
-use crate::ScxError;
-use crate::config::Mode;
+use crate::KernelEngineError;
+use crate::config::EngineMode;
 use crate::engine::ScxEngine;
 use crate::generated::{shared, types};
 use crate::object::now_ns;
@@ -21,7 +21,11 @@ impl ScxEngine {
     ///
     /// # Errors
     /// Fails if the process or the scheduler does not exist any more.
-    pub fn attach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), ScxError> {
+    pub fn attach(
+        &mut self,
+        root: &ProcessRoot,
+        journal: &mut Journal,
+    ) -> Result<(), KernelEngineError> {
         if self
             .tasks
             .threads
@@ -43,7 +47,7 @@ impl ScxEngine {
                 .collect();
             if new.is_empty() {
                 if done.is_empty() {
-                    return Err(ScxError::Gone(root.pid));
+                    return Err(KernelEngineError::Gone(root.pid));
                 }
                 break;
             }
@@ -63,7 +67,7 @@ impl ScxEngine {
             let mut journalled = Ok(());
             kernel.obey(&commands, |command| {
                 if command.result == 0 {
-                    if config.mode == Mode::Partial && journalled.is_ok() {
+                    if config.mode == EngineMode::Partial && journalled.is_ok() {
                         journalled = sched_ext::give(journal, root.pid, command.tid);
                     }
                     tasks.add(now_ns(), command.tid, root.pid, program, command.cpu);
@@ -83,7 +87,11 @@ impl ScxEngine {
     ///
     /// # Errors
     /// Fails if the scheduler does not exist any more.
-    pub fn detach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), ScxError> {
+    pub fn detach(
+        &mut self,
+        root: &ProcessRoot,
+        journal: &mut Journal,
+    ) -> Result<(), KernelEngineError> {
         // Threads that are forked meanwhile are reported before the next round.
         for _ in 0..DETACHING_ROUNDS {
             self.take_events(journal)?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use countersteer_model::cpuset::CpuSet;
 
-pub(crate) struct Targets {
+pub(crate) struct BpfTargets {
     all: Arc<CpuSet>,
     sets: Vec<Option<Arc<CpuSet>>>,
     /// Numbers that were requested since the last decision: its threads are about to have them.
@@ -17,7 +17,7 @@ pub(crate) struct Targets {
     most: usize,
 }
 
-impl Targets {
+impl BpfTargets {
     pub fn new(all: Arc<CpuSet>, most: usize) -> Self {
         Self {
             sets: vec![Some(Arc::clone(&all))],
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn numbers_are_given_again_when_nobody_needs_them() {
-        let mut targets = Targets::new(set("0-3"), 3);
+        let mut targets = BpfTargets::new(set("0-3"), 3);
         assert_eq!(targets.find(&set("0-3")), Some(0));
         for cpus in ["0", "1"] {
             assert_eq!(targets.find(&set(cpus)), None);

@@ -8,21 +8,21 @@ use std::sync::Arc;
 use countersteer_live::placer::own_sample;
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
-use countersteer_model::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};
+use countersteer_model::engine::{Span, ThreadEvent, ThreadEventKind, ThreadInfo};
 use countersteer_model::sample::Samples;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 use countersteer_sysfs::task::affinity;
 
 use crate::generated::{shared, types};
-use crate::targets::Targets;
+use crate::targets::BpfTargets;
 
 /// Longest time after a thread's exit for its last counts, or number of observations.
 const LATE: Nanos = Nanos::from_millis(10);
 const LATE_OBSERVATIONS: u32 = 2;
 
 /// Followed thread.
-pub(crate) struct Task {
+pub(crate) struct FollowedTask {
     pub pid: u32,
     program: u32,
     cpu: CpuId,
@@ -40,9 +40,11 @@ pub(crate) struct Task {
     pub factor_q16: u64,
 }
 
-pub(crate) struct TaskTable {
-    pub threads: BTreeMap<u32, Task>,
+pub(crate) struct FollowedTasks {
+    pub threads: BTreeMap<u32, FollowedTask>,
     pub events: Vec<ThreadEvent>,
+    /// Run intervals that have ended since the last observation.
+    pub spans: Vec<Span>,
     /// Threads that have ended, by program, since the last call that took them.
     pub ended: Vec<(ThreadId, ProgramId)>,
     samples: Samples,
@@ -55,11 +57,12 @@ pub(crate) struct TaskTable {
     start_ns: u64,
 }
 
-impl TaskTable {
+impl FollowedTasks {
     pub fn new(numbers: CpuNumbers, cpus: usize) -> Self {
         Self {
             threads: BTreeMap::new(),
             events: Vec::new(),
+            spans: Vec::new(),
             ended: Vec::new(),
             samples: Samples::default(),
             departed: BTreeMap::new(),
@@ -88,7 +91,7 @@ impl TaskTable {
 
     /// Adds a thread, which is followed from now on.
     pub fn add(&mut self, at_ns: u64, tid: u32, pid: u32, program: u32, os_cpu: u32) {
-        let known = Task {
+        let known = FollowedTask {
             pid,
             program,
             cpu: self.own(os_cpu),
@@ -165,9 +168,22 @@ impl TaskTable {
                 from: self.own(event.from),
                 to: self.own(event.to),
             },
+            shared::EVENT_SWITCH => return self.span(event),
             _ => return,
         };
         self.event(event.at_ns, event.tid, kind);
+    }
+
+    /// Adds the run interval of a thread that has left its CPU.
+    fn span(&mut self, event: &types::event) {
+        let end = self.since(event.at_ns);
+        let start = self.since(event.at_ns.saturating_sub(event.ran_ns));
+        self.spans.push(Span {
+            thread: ThreadId(event.tid),
+            cpu: self.own(event.to),
+            start,
+            end,
+        });
     }
 
     /// Updates a thread's CPU and state.
@@ -243,9 +259,9 @@ impl TaskTable {
     }
 
     /// Threads as input of a policy, by id.
-    pub fn infos(&self, targets: &Targets) -> Vec<ThreadInfo> {
+    pub fn infos(&self, targets: &BpfTargets) -> Vec<ThreadInfo> {
         let unknown: Arc<str> = "?".into();
-        let allowed = |k: &Task| {
+        let allowed = |k: &FollowedTask| {
             let target = targets.cpus(k.target);
             let Some(narrow) = &k.narrow else {
                 return Arc::clone(target);
@@ -258,7 +274,7 @@ impl TaskTable {
                 Arc::new(both)
             }
         };
-        let info = |(tid, k): (&u32, &Task)| ThreadInfo {
+        let info = |(tid, k): (&u32, &FollowedTask)| ThreadInfo {
             id: ThreadId(*tid),
             program: ProgramId(k.program),
             name: Arc::clone(self.names.get(&k.program).unwrap_or(&unknown)),
@@ -289,7 +305,7 @@ mod tests {
         }
     }
 
-    fn kinds(tasks: &mut TaskTable) -> Vec<ThreadEventKind> {
+    fn kinds(tasks: &mut FollowedTasks) -> Vec<ThreadEventKind> {
         tasks.infer_switches(10);
         let events = std::mem::take(&mut tasks.events);
         events.into_iter().map(|e| e.kind).collect()
@@ -297,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_sleeps_right_now_but_ran_is_seen_to_have_woken() {
-        let mut tasks = TaskTable::new(CpuNumbers::new(vec![CpuId(0), CpuId(1)]), 2);
+        let mut tasks = FollowedTasks::new(CpuNumbers::new(vec![CpuId(0), CpuId(1)]), 2);
         tasks.add(1, 7, 7, 0, 0);
         tasks.events.clear();
         tasks.look(&seen(7, 0, false));

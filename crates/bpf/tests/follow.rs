@@ -9,23 +9,23 @@ use std::path::Path;
 use countersteer_bpf::follow::load;
 use countersteer_counters::resolve;
 use countersteer_counters::{
-    BpfLoader, BpfRequest, CoreTypes, CounterError, Follow, Pmus, Request, Session, Summary,
-    Target, TaskReport,
+    BpfLoader, BpfRequest, CoreTypes, CountRequest, CountTarget, CounterError, CountingSummary,
+    Follow, Pmus, Session, TaskReport,
 };
-use countersteer_model::counters::{Owner, Plan, PlannedSet, parse_set};
+use countersteer_model::counters::{Owner, PlannedSet, SetPlan, parse_set};
 use countersteer_model::units::Nanos;
-use countersteer_sysfs::launch::Ending;
+use countersteer_sysfs::launch::ExitEnding;
 
-fn request(target: Target, events: &str, interval: Option<Nanos>) -> Request {
+fn request(target: CountTarget, events: &str, interval: Option<Nanos>) -> CountRequest {
     let pmus = Pmus::read(Path::new("/")).unwrap();
     let set = resolve(events, &parse_set(events).unwrap(), &pmus).unwrap();
     let planned = PlannedSet {
         events: set.iter().map(|e| e.planned.clone()).collect(),
     };
-    Request {
+    CountRequest {
         target,
         sets: vec![set],
-        plan: Plan::new(vec![planned], interval).unwrap(),
+        plan: SetPlan::new(vec![planned], interval).unwrap(),
         interval,
         samples: None,
         duration: None,
@@ -43,7 +43,7 @@ fn request(target: Target, events: &str, interval: Option<Nanos>) -> Request {
 type Counted = BTreeMap<u32, (String, Vec<u64>, bool)>;
 
 /// Opens a session; `None` if not permitted.
-fn open(request: Request) -> Option<Session> {
+fn open(request: CountRequest) -> Option<Session> {
     match Session::open(
         request,
         Some(BpfLoader {
@@ -60,11 +60,11 @@ fn open(request: Request) -> Option<Session> {
 }
 
 /// Counts of a session; `None` if not permitted.
-fn count(request: Request) -> Option<(Counted, Summary)> {
+fn count(request: CountRequest) -> Option<(Counted, CountingSummary)> {
     open(request).map(run)
 }
 
-fn run(session: Session) -> (Counted, Summary) {
+fn run(session: Session) -> (Counted, CountingSummary) {
     let mut counted = Counted::new();
     let summary = session.run(|tick| {
         for (i, row) in tick.readings.rows().iter().enumerate() {
@@ -86,8 +86,8 @@ fn run(session: Session) -> (Counted, Summary) {
     (counted, summary.unwrap())
 }
 
-fn shell(script: &str) -> Target {
-    Target::Launch(["sh", "-c", script].map(str::to_owned).to_vec())
+fn shell(script: &str) -> CountTarget {
+    CountTarget::Launch(["sh", "-c", script].map(str::to_owned).to_vec())
 }
 
 const BUSY: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
@@ -107,7 +107,7 @@ fn every_process_of_a_program_is_counted_from_fork_to_exit() {
         };
         assert_eq!(
             (summary.ending, summary.forked, summary.lost),
-            (Some(Ending::Exited(3)), 6, 0)
+            (Some(ExitEnding::Exited(3)), 6, 0)
         );
         assert_eq!(counted.len(), 7, "{counted:?}");
         let whole = |(_, values, ended): &(_, Vec<u64>, bool)| values[0] > 0 && *ended;
@@ -152,7 +152,11 @@ fn threads_that_run_already_are_followed_with_what_they_fork() {
         .spawn()
         .unwrap();
     let pid = shell.id();
-    let request = request(Target::Processes(vec![pid]), "task_clock,page_faults", None);
+    let request = request(
+        CountTarget::Processes(vec![pid]),
+        "task_clock,page_faults",
+        None,
+    );
     let Some(session) = open(request) else {
         shell.wait().unwrap();
         return;
@@ -177,7 +181,7 @@ fn threads_that_run_already_are_followed_with_what_they_fork() {
 
 #[test]
 fn what_needs_counters_of_the_threads_own_is_refused_with_the_reason() {
-    let whole = Request {
+    let whole = CountRequest {
         total: true,
         ..request(shell("true"), "task_clock", None)
     };
@@ -194,7 +198,7 @@ fn what_needs_counters_of_the_threads_own_is_refused_with_the_reason() {
                     without `--bpf always` they have counters of their own";
     assert_eq!(refused.as_deref(), Some(expected));
     // Without a requirement of BPF they are counted by per-thread counters.
-    let every = Request {
+    let every = CountRequest {
         every: Some((0, 0, 1_000_000)),
         ..request(shell("true"), "task_clock", None)
     };

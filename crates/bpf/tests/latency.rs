@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use countersteer_bpf::latency::load;
-use countersteer_sysfs::waits::{Schedstat, Source, ThreadWaits, Waits, Whose};
+use countersteer_sysfs::waits::{Schedstat, ThreadWaits, WaitSource, Waits, Whose};
 
 fn children() -> Whose {
     Whose {
@@ -20,7 +20,7 @@ fn children() -> Whose {
 /// By thread: its name, true if it ended, and its latencies.
 type Heard = BTreeMap<u32, (String, bool, Waits)>;
 
-fn read(source: &mut dyn Source, into: &mut Heard) {
+fn read(source: &mut dyn WaitSource, into: &mut Heard) {
     source.read(&mut |ThreadWaits {
                           tid,
                           name,
@@ -34,7 +34,7 @@ fn read(source: &mut dyn Source, into: &mut Heard) {
     });
 }
 
-fn source(whose: &Whose) -> Option<Box<dyn Source>> {
+fn source(whose: &Whose) -> Option<Box<dyn WaitSource>> {
     let why = match load(whose) {
         Ok(source) => return Some(source),
         Err(why) => why,

@@ -6,9 +6,9 @@ use std::error::Error;
 use std::fs::File;
 use std::io::BufReader;
 
-use countersteer_cache::curve::{Curve, Side};
-use countersteer_cache::trace::Blocks;
-use countersteer_cache::wire::{Decoder, What};
+use countersteer_cache::curve::{AccessSide, Curve};
+use countersteer_cache::trace::TraceBlocks;
+use countersteer_cache::wire::{Decoder, WireKind};
 
 /// CPU time of this thread so far, in nanoseconds; Linux only.
 fn cpu_ns() -> Result<u64, Box<dyn Error>> {
@@ -21,13 +21,13 @@ fn cpu_ns() -> Result<u64, Box<dyn Error>> {
 
 /// Lines of all data accesses in a trace, in order.
 fn lines(path: &str) -> Result<Vec<u64>, Box<dyn Error>> {
-    let mut blocks = Blocks::new(path, BufReader::new(File::open(path)?))?;
+    let mut blocks = TraceBlocks::new(path, BufReader::new(File::open(path)?))?;
     let mut lines = Vec::new();
     while let Some((_, words)) = blocks.next_block()? {
         let mut decoder = Decoder::new(&words);
         while let Some(event) = decoder.next_event()? {
-            if let What::Access(access) = event.what
-                && Side::Data.takes(access)
+            if let WireKind::Access(access) = event.what
+                && AccessSide::Data.takes(access)
             {
                 lines.push(event.line);
             }
@@ -38,7 +38,7 @@ fn lines(path: &str) -> Result<Vec<u64>, Box<dyn Error>> {
 
 /// Returns the CPU seconds that a curve takes for these lines.
 fn seconds(lines: &[u64], stack: bool, forest: bool) -> Result<f64, Box<dyn Error>> {
-    let mut curve = Curve::new(Side::Data, stack.then_some(1.0), forest);
+    let mut curve = Curve::new(AccessSide::Data, stack.then_some(1.0), forest);
     let before = cpu_ns()?;
     lines.iter().for_each(|line| curve.touch(*line));
     let after = cpu_ns()?;

@@ -7,6 +7,8 @@
 //! Replacement policies: LRU; tree-PLRU; static re-reference interval prediction with two bits and promotion to zero on a hit
 //! (Jaleel et al., ISCA 2010, section 4); random. Way masks limit where an owner fills, not where it hits, as Intel CAT does.
 
+use crate::geometry::{CacheError, Geometry, Replacement};
+
 /// Number of bits of the line number in a key.
 pub const LINE_BITS: u32 = 44;
 /// Mask of the line number in a key.
@@ -32,9 +34,9 @@ const LONG: u64 = 2;
 
 /// Key of a cache line in the address space of its owner: the line number in the low 44 bits, the owner above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(u64);
+pub struct LineKey(u64);
 
-impl Key {
+impl LineKey {
     /// Returns the key of the line with number `line` (address / 64) of `owner`. Bits beyond a 50-bit address space are dropped.
     #[must_use]
     pub const fn new(owner: u16, line: u64) -> Self {
@@ -58,66 +60,16 @@ impl Key {
     }
 }
 
-/// Replacement policy: selects the line that a full set evicts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replacement {
-    Lru,
-    TreePlru,
-    Srrip,
-    Random,
-}
-
-impl Replacement {
-    pub const ALL: [(&'static str, Self); 4] = [
-        ("lru", Self::Lru),
-        ("plru", Self::TreePlru),
-        ("srrip", Self::Srrip),
-        ("random", Self::Random),
-    ];
-}
-
-/// Number of sets and ways of a cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
-    pub sets: u32,
-    pub ways: u32,
-}
-
-impl Geometry {
-    /// Returns the geometry of a cache of `bytes` bytes with `ways` ways. A remainder that fills no whole set is dropped.
-    #[must_use]
-    pub fn of_bytes(bytes: f64, ways: u32) -> Self {
-        let sets = (bytes / 64.0 / f64::from(ways.max(1))).floor();
-        Self {
-            sets: sets.clamp(1.0, f64::from(u32::MAX)) as u32,
-            ways,
-        }
-    }
-
-    #[must_use]
-    pub fn lines(self) -> u64 {
-        u64::from(self.sets) * u64::from(self.ways)
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CacheError {
-    #[error(
-        "a cache of {sets} sets and {ways} ways cannot be simulated: at least one set, 1 to {most} ways"
-    )]
-    Geometry { sets: u32, ways: u32, most: u32 },
-}
-
 /// Line that a fill evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Victim {
-    pub key: Key,
+    pub key: LineKey,
     pub dirty: bool,
 }
 
 /// Counts of one owner's hits, misses, lines and evictions in a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct OwnerTally {
     pub hits: u64,
     pub misses: u64,
     /// Number of lines that the owner currently holds.
@@ -128,21 +80,21 @@ pub struct Tally {
 
 /// Result of looking a line up with [`Cache::touch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum Lookup {
     Miss,
     Hit,
     /// The access writes to a clean line that is present. Copies in other caches become invalid.
     ///
     /// ```
-    /// use countersteer_cache::cache::Found;
-    /// use countersteer_cache::{Cache, Geometry, Key, Replacement};
+    /// use countersteer_cache::cache::Lookup;
+    /// use countersteer_cache::{Cache, Geometry, LineKey, Replacement};
     ///
     /// // 32 KiB in 8 ways: 512 lines.
     /// let mut cache = Cache::new(Geometry::of_bytes(32768.0, 8), Replacement::Lru)?;
     /// let mut misses = 0;
     /// for line in (0..512).chain(0..512) {
-    ///     let key = Key::new(0, line);
-    ///     if cache.touch(key, false) == Found::Miss {
+    ///     let key = LineKey::new(0, line);
+    ///     if cache.touch(key, false) == Lookup::Miss {
     ///         cache.fill(key, false, false);
     ///         misses += 1;
     ///     }
@@ -170,7 +122,7 @@ pub struct Cache {
     /// Way mask of each owner; owners beyond the end may use all ways.
     masks: Vec<u64>,
     /// Counts of each owner.
-    tallies: Vec<Tally>,
+    tallies: Vec<OwnerTally>,
     /// Number of evictions by victim, then by the owner that evicted it; counted only if owners share the cache.
     evictions: Vec<Vec<u64>>,
 }
@@ -241,7 +193,7 @@ impl Cache {
 
     /// Returns the counts of an owner so far.
     #[must_use]
-    pub fn tally(&self, owner: usize) -> Tally {
+    pub fn tally(&self, owner: usize) -> OwnerTally {
         self.tallies.get(owner).copied().unwrap_or_default()
     }
 
@@ -256,7 +208,7 @@ impl Cache {
     }
 
     #[inline]
-    fn set(&self, key: Key) -> usize {
+    fn set(&self, key: LineKey) -> usize {
         let line = if self.scattered {
             // The high bits of this product depend on every bit of the page number, so they are used as the physical page.
             let page = (key.0 >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24;
@@ -277,33 +229,33 @@ impl Cache {
     }
 
     #[inline]
-    fn tally_mut(&mut self, owner: usize) -> &mut Tally {
+    fn tally_mut(&mut self, owner: usize) -> &mut OwnerTally {
         if self.tallies.len() <= owner {
-            self.tallies.resize(owner + 1, Tally::default());
+            self.tallies.resize(owner + 1, OwnerTally::default());
         }
         &mut self.tallies[owner]
     }
 
     /// Looks a line up, and counts the access as a hit or miss of the line's owner. A write makes the line dirty.
     #[inline]
-    pub fn touch(&mut self, key: Key, write: bool) -> Found {
+    pub fn touch(&mut self, key: LineKey, write: bool) -> Lookup {
         let found = self.find(key, write);
         let tally = self.tally_mut(key.owner());
         match found {
-            Found::Miss => tally.misses += 1,
-            Found::Hit | Found::Upgrade => tally.hits += 1,
+            Lookup::Miss => tally.misses += 1,
+            Lookup::Hit | Lookup::Upgrade => tally.hits += 1,
         }
         found
     }
 
     #[inline]
-    fn find(&mut self, key: Key, write: bool) -> Found {
+    fn find(&mut self, key: LineKey, write: bool) -> Lookup {
         let set = self.set(key);
         let range = self.row(set);
         let row = &mut self.words[range];
         let wanted = key.0 << WORD_BITS;
         let Some(at) = row.iter().position(|word| word ^ wanted < 1 << WORD_BITS) else {
-            return Found::Miss;
+            return Lookup::Miss;
         };
         let word = row[at];
         let upgrade = write && word & DIRTY == 0;
@@ -318,7 +270,11 @@ impl Cache {
         if word & PREFETCHED != 0 {
             self.tally_mut(key.owner()).prefetch_hits += 1;
         }
-        if upgrade { Found::Upgrade } else { Found::Hit }
+        if upgrade {
+            Lookup::Upgrade
+        } else {
+            Lookup::Hit
+        }
     }
 
     /// Updates the replacement state of a set for a use of the line in a way.
@@ -347,7 +303,7 @@ impl Cache {
     }
 
     /// Inserts a line that is absent. Returns the line that it evicts; `None` if there was an empty way.
-    pub fn fill(&mut self, key: Key, dirty: bool, prefetched: bool) -> Option<Victim> {
+    pub fn fill(&mut self, key: LineKey, dirty: bool, prefetched: bool) -> Option<Victim> {
         let owner = key.owner();
         let set = self.set(key);
         let range = self.row(set);
@@ -379,7 +335,7 @@ impl Cache {
         if word >= EMPTY {
             return None;
         }
-        let key = Key(word >> WORD_BITS);
+        let key = LineKey(word >> WORD_BITS);
         let owner = key.owner();
         self.tally_mut(owner).lines -= 1;
         if let Some(by) = by {
@@ -473,30 +429,30 @@ impl Cache {
 
     /// True if the line is present. The look-up is not counted and does not change the replacement state.
     #[must_use]
-    pub fn contains(&self, key: Key) -> bool {
+    pub fn contains(&self, key: LineKey) -> bool {
         let row = &self.words[self.row(self.set(key))];
         row.iter().any(|word| word >> WORD_BITS == key.0)
     }
 
-    fn word_mut(&mut self, key: Key) -> Option<&mut u64> {
+    fn word_mut(&mut self, key: LineKey) -> Option<&mut u64> {
         let range = self.row(self.set(key));
         let mut row = self.words[range].iter_mut();
         row.find(|word| **word >> WORD_BITS == key.0)
     }
 
     /// Makes a line dirty without changing the replacement state. Returns true if the line was present.
-    pub fn mark_dirty(&mut self, key: Key) -> bool {
+    pub fn mark_dirty(&mut self, key: LineKey) -> bool {
         self.word_mut(key).map(|word| *word |= DIRTY).is_some()
     }
 
     /// Makes a line clean without changing the replacement state. Returns true if the line was dirty.
-    pub fn clean(&mut self, key: Key) -> bool {
+    pub fn clean(&mut self, key: LineKey) -> bool {
         let word = self.word_mut(key).filter(|word| **word & DIRTY != 0);
         word.map(|word| *word &= !DIRTY).is_some()
     }
 
     /// Removes a line and returns it; `None` if it was absent.
-    pub fn remove(&mut self, key: Key) -> Option<Victim> {
+    pub fn remove(&mut self, key: LineKey) -> Option<Victim> {
         let wanted = key.0 << WORD_BITS;
         let set = self.set(key);
         let range = self.row(set);

@@ -4,30 +4,30 @@
 //! of any size ([`Stack`]) and of set-associative caches ([`Forest`]), for data or for code.
 
 use crate::forest::Forest;
-use crate::private::Access;
+use crate::private::AccessKind;
 use crate::space::Spaces;
 use crate::stack::Stack;
-use crate::wire::{Decoder, Head, What, WireError};
+use crate::wire::{BlockHead, Decoder, WireError, WireKind};
 
 /// Smallest and largest number of sets in the forest, as powers of two: from 16 KiB with 32 ways to 16 MiB with 4 ways.
 const SETS: (u32, u32) = (3, 16);
 
 /// Kind of accesses that a miss curve counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Side {
+pub enum AccessSide {
     #[default]
     Data,
     Code,
     Both,
 }
 
-impl Side {
+impl AccessSide {
     /// True if an access is of the kind that is counted.
     #[must_use]
-    pub fn takes(self, access: Access) -> bool {
+    pub fn takes(self, access: AccessKind) -> bool {
         match self {
-            Self::Data => access != Access::Fetch,
-            Self::Code => access == Access::Fetch,
+            Self::Data => access != AccessKind::Fetch,
+            Self::Code => access == AccessKind::Fetch,
             Self::Both => true,
         }
     }
@@ -36,7 +36,7 @@ impl Side {
 /// Miss curve of a stream of accesses, under measurement.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    side: Side,
+    side: AccessSide,
     instructions: u64,
     stack: Option<Stack>,
     forest: Option<Forest>,
@@ -47,7 +47,7 @@ impl Curve {
     /// Creates an empty miss curve. Stack distances are measured at the sampling rate `stack_rate`, if given. Set-associative
     /// caches are simulated if `forest` is true.
     #[must_use]
-    pub fn new(side: Side, stack_rate: Option<f64>, forest: bool) -> Self {
+    pub fn new(side: AccessSide, stack_rate: Option<f64>, forest: bool) -> Self {
         Self {
             side,
             instructions: 0,
@@ -77,12 +77,12 @@ impl Curve {
     ///
     /// # Errors
     /// Fails if the words come from no encoder.
-    pub fn block(&mut self, head: &Head, words: &[u32]) -> Result<(), WireError> {
+    pub fn block(&mut self, head: &BlockHead, words: &[u32]) -> Result<(), WireError> {
         self.instructions(u64::from(head.instructions));
         let mark = self.spaces.mark(head, u64::BITS);
         let mut decoder = Decoder::new(words);
         while let Some(event) = decoder.next_event()? {
-            if let What::Access(access) = event.what
+            if let WireKind::Access(access) = event.what
                 && self.side.takes(access)
             {
                 self.touch(event.line ^ mark);

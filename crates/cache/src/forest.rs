@@ -118,8 +118,8 @@ impl Forest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::Found;
-    use crate::{Cache, Geometry, Key, Replacement};
+    use crate::cache::Lookup;
+    use crate::{Cache, Geometry, LineKey, Replacement};
     use rand::{RngExt, SeedableRng};
 
     #[test]
@@ -147,8 +147,8 @@ mod tests {
             let mut cache = Cache::new(Geometry { sets, ways }, Replacement::Lru).unwrap();
             let mut misses = 0;
             for line in &lines {
-                let key = Key::new(0, *line);
-                if cache.touch(key, false) == Found::Miss {
+                let key = LineKey::new(0, *line);
+                if cache.touch(key, false) == Lookup::Miss {
                     misses += 1;
                     let _ = cache.fill(key, false, false);
                 }

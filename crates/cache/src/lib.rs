@@ -12,6 +12,7 @@
 pub mod cache;
 pub mod curve;
 pub mod forest;
+mod geometry;
 pub mod prefetch;
 pub mod private;
 pub mod shared;
@@ -25,4 +26,5 @@ pub mod trace;
 pub mod tracer;
 pub mod wire;
 
-pub use cache::{Cache, CacheError, Geometry, Key, Replacement};
+pub use cache::{Cache, LineKey};
+pub use geometry::{CacheError, Geometry, Replacement};

@@ -3,7 +3,7 @@
 //! Input: lines that missed in the prefetcher's cache. Output: lines to prefetch. Events contain no program counter. The
 //! stride prefetcher therefore follows the last lines accessed in a few pages, as the streamers of current processors do.
 
-use crate::cache::Key;
+use crate::cache::LineKey;
 
 /// Kind of prefetcher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,8 +24,8 @@ const PAGE_LINES: u64 = 64;
 const CONFIRMED: u8 = 2;
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Page {
-    key: Option<Key>,
+struct PrefetchPage {
+    key: Option<LineKey>,
     last: i64,
     stride: i64,
     confirmed: u8,
@@ -36,7 +36,7 @@ struct Page {
 #[derive(Clone, Debug)]
 pub struct Prefetcher {
     what: Prefetch,
-    pages: [Page; PAGES],
+    pages: [PrefetchPage; PAGES],
     clock: u64,
 }
 
@@ -45,13 +45,13 @@ impl Prefetcher {
     pub fn new(what: Prefetch) -> Self {
         Self {
             what,
-            pages: [Page::default(); PAGES],
+            pages: [PrefetchPage::default(); PAGES],
             clock: 0,
         }
     }
 
     /// Appends to `bring` the lines to prefetch after a miss of `key`, all in the same page.
-    pub fn on_miss(&mut self, key: Key, bring: &mut Vec<Key>) {
+    pub fn on_miss(&mut self, key: LineKey, bring: &mut Vec<LineKey>) {
         match self.what {
             Prefetch::None => {}
             Prefetch::NextLine if key.line() % PAGE_LINES == PAGE_LINES - 1 => {}
@@ -60,18 +60,18 @@ impl Prefetcher {
         }
     }
 
-    fn stride(&mut self, key: Key, degree: u32, bring: &mut Vec<Key>) {
+    fn stride(&mut self, key: LineKey, degree: u32, bring: &mut Vec<LineKey>) {
         self.clock += 1;
         let at = (key.line() % PAGE_LINES) as i64;
         let base = key.offset(-at);
         let known = self.pages.iter().position(|p| p.key == Some(base));
         let Some(slot) = known else {
             let oldest = (0..PAGES).min_by_key(|p| self.pages[*p].used).unwrap_or(0);
-            self.pages[oldest] = Page {
+            self.pages[oldest] = PrefetchPage {
                 key: Some(base),
                 last: at,
                 used: self.clock,
-                ..Page::default()
+                ..PrefetchPage::default()
             };
             return;
         };
@@ -101,7 +101,7 @@ mod tests {
 
     fn lines(prefetcher: &mut Prefetcher, line: u64) -> Vec<u64> {
         let mut bring = Vec::new();
-        prefetcher.on_miss(Key::new(3, line), &mut bring);
+        prefetcher.on_miss(LineKey::new(3, line), &mut bring);
         assert!(bring.iter().all(|k| k.owner() == 3));
         bring.iter().map(|k| k.line()).collect()
     }

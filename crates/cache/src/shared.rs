@@ -4,8 +4,8 @@
 //! lines that must be removed from the cores' caches. The caches form a tree: each has at most one parent behind it, and
 //! children in front of it.
 
-use crate::cache::{Cache, Found, Key};
-use crate::private::Request;
+use crate::cache::{Cache, LineKey, Lookup};
+use crate::private::CoreRequest;
 
 /// Inclusion policy: the relation of a cache's lines to those of the caches in front of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct Traffic {
 }
 
 #[derive(Clone, Debug)]
-struct Node {
+struct CacheNode {
     cache: Cache,
     inclusion: Inclusion,
     parent: Option<usize>,
@@ -46,7 +46,7 @@ struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recall {
     pub cache: usize,
-    pub key: Key,
+    pub key: LineKey,
     /// True if a copy in the shared caches was dirty; it has been written back.
     pub dirty: bool,
 }
@@ -62,8 +62,8 @@ pub enum Depth {
 
 /// Tree of the caches behind the cores.
 #[derive(Clone, Debug, Default)]
-pub struct Shared {
-    nodes: Vec<Node>,
+pub struct SharedTree {
+    nodes: Vec<CacheNode>,
     /// Traffic of each owner.
     traffic: Vec<Traffic>,
     /// Number of lines of all owners written to memory.
@@ -72,11 +72,11 @@ pub struct Shared {
     pub recalls: Vec<Recall>,
 }
 
-impl Shared {
+impl SharedTree {
     /// Adds a cache in front of the cache `parent`, or in front of memory. Returns its index.
     pub fn add(&mut self, cache: Cache, inclusion: Inclusion, parent: Option<usize>) -> usize {
         let parent = parent.filter(|p| *p < self.nodes.len());
-        self.nodes.push(Node {
+        self.nodes.push(CacheNode {
             cache,
             inclusion,
             parent,
@@ -131,26 +131,26 @@ impl Shared {
     }
 
     /// Serves a request that arrives at the cache `first`, or at memory if it is `None`. Returns the component that served it.
-    pub fn serve(&mut self, first: Option<usize>, request: Request) -> Depth {
+    pub fn serve(&mut self, first: Option<usize>, request: CoreRequest) -> Depth {
         match request {
-            Request::Demand { key, .. } => self.demand(first, key, true),
-            Request::Prefetch(key) => self.demand(first, key, false),
-            Request::Victim { key, dirty } => {
+            CoreRequest::Demand { key, .. } => self.demand(first, key, true),
+            CoreRequest::Prefetch(key) => self.demand(first, key, false),
+            CoreRequest::Victim { key, dirty } => {
                 self.take_victim(first, key, dirty);
                 Depth::Memory
             }
-            Request::Upgrade(_) => Depth::Memory,
+            CoreRequest::Upgrade(_) => Depth::Memory,
         }
     }
 
-    fn demand(&mut self, at: Option<usize>, key: Key, counts: bool) -> Depth {
+    fn demand(&mut self, at: Option<usize>, key: LineKey, counts: bool) -> Depth {
         let Some(at) = at else {
             self.traffic_mut(key.owner()).read += 1;
             return Depth::Memory;
         };
         let node = &mut self.nodes[at];
         let hit = if counts {
-            node.cache.touch(key, false) != Found::Miss
+            node.cache.touch(key, false) != Lookup::Miss
         } else {
             node.cache.contains(key)
         };
@@ -173,7 +173,7 @@ impl Shared {
         depth
     }
 
-    fn fill(&mut self, at: usize, key: Key, dirty: bool, prefetched: bool) {
+    fn fill(&mut self, at: usize, key: LineKey, dirty: bool, prefetched: bool) {
         let node = &mut self.nodes[at];
         let parent = node.parent;
         let inclusive = node.inclusion == Inclusion::Inclusive;
@@ -193,7 +193,7 @@ impl Shared {
     }
 
     /// Removes a line from the caches in front of an inclusive cache. Returns true if one of the copies was dirty.
-    fn recall_below(&mut self, at: usize, key: Key) -> bool {
+    fn recall_below(&mut self, at: usize, key: LineKey) -> bool {
         let mut dirty = false;
         for below in 0..self.nodes.len() {
             if below != at && self.leads_to(below, at) {
@@ -214,7 +214,7 @@ impl Shared {
     }
 
     /// Handles a line that was evicted from a cache in front of the cache `at`, or of memory.
-    pub fn take_victim(&mut self, at: Option<usize>, key: Key, dirty: bool) {
+    pub fn take_victim(&mut self, at: Option<usize>, key: LineKey, dirty: bool) {
         match at {
             Some(at) if self.nodes[at].inclusion == Inclusion::Exclusive => {
                 if self.nodes[at].cache.contains(key) {
@@ -231,7 +231,7 @@ impl Shared {
     }
 
     /// Marks the copy in the nearest cache that has one as dirty. If no cache has a copy, the line is written to memory.
-    fn write_back(&mut self, mut at: Option<usize>, key: Key) {
+    fn write_back(&mut self, mut at: Option<usize>, key: LineKey) {
         while let Some(cache) = at {
             if self.nodes[cache].cache.mark_dirty(key) {
                 return;

@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
-use crate::wire::Head;
+use crate::wire::BlockHead;
 
 /// Block of events.
 #[derive(Clone, Debug)]
 pub struct Block {
-    pub head: Head,
+    pub head: BlockHead,
     pub words: Arc<[u32]>,
 }
 
@@ -27,11 +27,11 @@ pub trait TraceSource: Send + Sync {
 /// Copy of a program, whose threads run together.
 pub trait ProgramCopy: Send + Sync {
     /// Returns the event stream of a thread, numbered from 0.
-    fn stream(&self, thread: u32) -> Box<dyn Stream>;
+    fn stream(&self, thread: u32) -> Box<dyn EventStream>;
 }
 
 /// Event stream of one thread, without end.
-pub trait Stream: Send {
+pub trait EventStream: Send {
     /// Returns the next block. The thread's last block is followed by the first block of the next run.
     fn next_block(&mut self) -> Block;
 

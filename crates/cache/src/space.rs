@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::wire::Head;
+use crate::wire::BlockHead;
 
 /// Processes found in a stream so far.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +20,7 @@ pub struct Spaces {
 
 impl Spaces {
     /// Returns the index of the process to which a block belongs.
-    pub fn of(&mut self, head: &Head) -> u32 {
+    pub fn of(&mut self, head: &BlockHead) -> u32 {
         let known = self.of_threads.get(&head.thread);
         let known = known.or_else(|| self.of_pids.get(&head.pid)).copied();
         let space = known.unwrap_or(self.found);
@@ -32,7 +32,7 @@ impl Spaces {
 
     /// Returns a mark that separates the lines of the block's process from those of others. The caller combines it by exclusive
     /// or with line numbers below 2^`bits`. The mark uses the top bits, which are zero in the line numbers of programs.
-    pub fn mark(&mut self, head: &Head, bits: u32) -> u64 {
+    pub fn mark(&mut self, head: &BlockHead, bits: u32) -> u64 {
         u64::from(self.of(head)).reverse_bits() >> (u64::BITS - bits)
     }
 }
@@ -41,11 +41,11 @@ impl Spaces {
 mod tests {
     use super::*;
 
-    fn head(thread: u32, pid: u32) -> Head {
-        Head {
+    fn head(thread: u32, pid: u32) -> BlockHead {
+        BlockHead {
             thread,
             pid,
-            ..Head::default()
+            ..BlockHead::default()
         }
     }
 

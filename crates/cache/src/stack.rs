@@ -27,7 +27,7 @@ impl Hasher for LineHasher {
     }
 }
 
-type Lines = HashMap<u64, u32, BuildHasherDefault<LineHasher>>;
+type StackLines = HashMap<u64, u32, BuildHasherDefault<LineHasher>>;
 
 /// Returns the index of the bucket that contains a distance: eight buckets per doubling, and one per distance below 16.
 #[must_use]
@@ -68,7 +68,7 @@ const BUCKETS: usize = 64 * 8;
 #[derive(Clone, Debug)]
 pub struct Stack {
     /// Time stamp of the last access to each line.
-    last: Lines,
+    last: StackLines,
     /// Tree of sums over the time stamps of last accesses.
     tree: Vec<u32>,
     /// Line by the time stamp of its last access; `u64::MAX` for unused stamps.
@@ -95,7 +95,7 @@ impl Stack {
     pub fn new(rate: f64) -> Self {
         let rate = rate.clamp(1e-6, 1.0);
         Self {
-            last: Lines::default(),
+            last: StackLines::default(),
             tree: vec![0; 1 << 16],
             by_time: vec![u64::MAX; 1 << 16],
             now: 0,

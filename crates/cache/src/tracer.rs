@@ -2,8 +2,8 @@
 //!
 //! Input: instructions, fetches and data accesses, as a plugin or an import observes them. Output: blocks with their heads.
 
-use crate::private::Access;
-use crate::wire::{Encoder, Filter, Head};
+use crate::private::AccessKind;
+use crate::wire::{BlockHead, Encoder, Filter};
 
 /// Number of instructions at which a block is complete.
 pub const BLOCK_INSTRUCTIONS: u32 = 1 << 17;
@@ -12,15 +12,15 @@ const BLOCK_WORDS: usize = 1 << 17;
 
 /// Encoder of one thread, with the block in progress.
 #[derive(Clone, Debug)]
-pub struct Tracer {
+pub struct ThreadTracer {
     encoder: Encoder,
     data: Filter,
     code: Filter,
     gap: u32,
-    head: Head,
+    head: BlockHead,
 }
 
-impl Tracer {
+impl ThreadTracer {
     /// Creates the encoder of a thread; `filter_sets` is that of the trace's header.
     #[must_use]
     pub fn new(thread: u32, pid: u32, filter_sets: u32) -> Self {
@@ -29,10 +29,10 @@ impl Tracer {
             data: Filter::new(filter_sets as usize),
             code: Filter::new(filter_sets as usize),
             gap: 0,
-            head: Head {
+            head: BlockHead {
                 thread,
                 pid,
-                ..Head::default()
+                ..BlockHead::default()
             },
         }
     }
@@ -50,7 +50,7 @@ impl Tracer {
         for line in first..=last.min(first.saturating_add(63)) {
             if self.code.passes(line, false) {
                 let gap = std::mem::take(&mut self.gap);
-                self.encoder.access(gap, Access::Fetch, line);
+                self.encoder.access(gap, AccessKind::Fetch, line);
             }
         }
     }
@@ -73,7 +73,11 @@ impl Tracer {
     fn touch(&mut self, line: u64, store: bool) {
         if self.data.passes(line, store) {
             let gap = std::mem::take(&mut self.gap);
-            let access = if store { Access::Store } else { Access::Load };
+            let access = if store {
+                AccessKind::Store
+            } else {
+                AccessKind::Load
+            };
             self.encoder.access(gap, access, line);
         }
     }
@@ -105,9 +109,9 @@ impl Tracer {
     }
 
     /// Passes the current block to `to` and begins the next one. The state of the filters is kept.
-    pub fn hand_on(&mut self, flags: u32, stamp: u64, to: impl FnOnce(Head, &[u32])) {
+    pub fn hand_on(&mut self, flags: u32, stamp: u64, to: impl FnOnce(BlockHead, &[u32])) {
         let words = self.encoder.words();
-        let head = Head {
+        let head = BlockHead {
             words: words.len() as u32,
             flags,
             stamp,

@@ -14,23 +14,23 @@
 
 use std::sync::Arc;
 
-use crate::private::Access;
+use crate::private::AccessKind;
 
 /// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    Access(Access),
+pub enum WireKind {
+    Access(AccessKind),
     /// A branch was mispredicted.
     Mispredicted,
 }
 
 /// Decoded event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct WireEvent {
     /// Number of instructions since the previous event.
     pub gap: u32,
     /// Kind of the event.
-    pub what: What,
+    pub what: WireKind,
     /// Line of an access; zero for other events.
     pub line: u64,
 }
@@ -82,7 +82,7 @@ impl Encoder {
 
     /// Adds an access to a line, `gap` instructions after the previous event.
     #[inline]
-    pub fn access(&mut self, gap: u32, access: Access, line: u64) {
+    pub fn access(&mut self, gap: u32, access: AccessKind, line: u64) {
         let distance = |base: &u64| line.wrapping_sub(*base).cast_signed();
         let near = |base: &u64| (-REACH..REACH).contains(&distance(base));
         let base = self.bases.iter().position(near);
@@ -183,7 +183,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// Fails if the words come from no encoder.
     #[inline]
-    pub fn next_event(&mut self) -> Result<Option<Event>, WireError> {
+    pub fn next_event(&mut self) -> Result<Option<WireEvent>, WireError> {
         loop {
             let Some(word) = self.words.get(self.at).copied() else {
                 return Ok(None);
@@ -206,19 +206,19 @@ impl<'a> Decoder<'a> {
                     let (at, why) = (self.at - 1, "an event of an unknown kind");
                     return Err(WireError { at, why });
                 }
-                let what = What::Mispredicted;
-                return Ok(Some(Event { gap, what, line: 0 }));
+                let what = WireKind::Mispredicted;
+                return Ok(Some(WireEvent { gap, what, line: 0 }));
             }
             let distance = i64::from(word.cast_signed() >> DISTANCE_SHIFT);
             let line = self.bases[base].wrapping_add_signed(distance);
             self.bases[base] = line;
             let access = match kind {
-                0 => Access::Fetch,
-                1 => Access::Load,
-                _ => Access::Store,
+                0 => AccessKind::Fetch,
+                1 => AccessKind::Load,
+                _ => AccessKind::Store,
             };
-            let what = What::Access(access);
-            return Ok(Some(Event { gap, what, line }));
+            let what = WireKind::Access(access);
+            return Ok(Some(WireEvent { gap, what, line }));
         }
     }
 }
@@ -264,7 +264,7 @@ impl Filter {
 
 /// Head of a block of events. The blocks of a thread together are its run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Head {
+pub struct BlockHead {
     /// Number of the thread in the recording, from 1.
     pub thread: u32,
     /// PID of the thread's process.
@@ -296,7 +296,7 @@ pub const HEAD_WORDS: usize = 10;
 /// First word of a head (`CSBK`).
 const HEAD_MAGIC: u32 = 0x4353_424b;
 
-impl Head {
+impl BlockHead {
     #[must_use]
     pub fn pack(&self) -> [u32; HEAD_WORDS] {
         [
@@ -352,7 +352,7 @@ pub fn words(bytes: &[u8]) -> Arc<[u32]> {
 mod tests {
     use super::*;
 
-    fn decoded(words: &[u32]) -> Vec<Event> {
+    fn decoded(words: &[u32]) -> Vec<WireEvent> {
         let mut decoder = Decoder::new(words);
         std::iter::from_fn(|| decoder.next_event().unwrap()).collect()
     }
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn events_come_back_as_they_were() {
         let mut encoder = Encoder::default();
-        let accesses = [Access::Fetch, Access::Load, Access::Store];
+        let accesses = [AccessKind::Fetch, AccessKind::Load, AccessKind::Store];
         let lines = [
             0,
             1,
@@ -377,16 +377,16 @@ mod tests {
             let gap = [0, 3, 14, 15, 16, u32::MAX][n % 6];
             let event = if n % 7 == 0 {
                 encoder.mispredicted(gap);
-                Event {
+                WireEvent {
                     gap,
-                    what: What::Mispredicted,
+                    what: WireKind::Mispredicted,
                     line: 0,
                 }
             } else {
                 encoder.access(gap, accesses[n % 3], *line);
-                Event {
+                WireEvent {
                     gap,
-                    what: What::Access(accesses[n % 3]),
+                    what: WireKind::Access(accesses[n % 3]),
                     line: *line,
                 }
             };
@@ -408,7 +408,7 @@ mod tests {
         (0..1000).for_each(|n| {
             encoder.access(
                 3,
-                Access::Load,
+                AccessKind::Load,
                 [0x7fff_0000, 0x5555_0000][n % 2] + n as u64,
             )
         });
@@ -418,7 +418,7 @@ mod tests {
     #[test]
     fn a_block_that_is_cut_is_an_error() {
         let mut encoder = Encoder::default();
-        encoder.access(20, Access::Load, 1 << 40);
+        encoder.access(20, AccessKind::Load, 1 << 40);
         // Three words set a base completely, so a cut after them is a valid end.
         for length in [1, 2, 4] {
             assert!(

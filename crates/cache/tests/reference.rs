@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_cache::private::{Access, Private, Request, Served};
-use countersteer_cache::shared::{Inclusion, Shared};
-use countersteer_cache::{Cache, Geometry, Key, Replacement};
+use countersteer_cache::private::{AccessKind, CoreRequest, Private, ServingLevel};
+use countersteer_cache::shared::{Inclusion, SharedTree};
+use countersteer_cache::{Cache, Geometry, LineKey, Replacement};
 use proptest::prelude::*;
 
 #[derive(Default)]
@@ -93,10 +93,10 @@ struct World {
 }
 
 impl World {
-    fn access(&mut self, core: usize, access: Access, line: u64) {
-        let write = access == Access::Store;
+    fn access(&mut self, core: usize, access: AccessKind, line: u64) {
+        let write = access == AccessKind::Store;
         let own = &mut self.cores[core];
-        let first = if access == Access::Fetch {
+        let first = if access == AccessKind::Fetch {
             &mut own.i
         } else {
             &mut own.d
@@ -173,8 +173,12 @@ fn shape() -> impl Strategy<Value = Geometry> {
 }
 
 /// Steps of core, access and line. Lines repeat, with strides and at random.
-fn steps() -> impl Strategy<Value = Vec<(usize, Access, u64)>> {
-    let access = prop_oneof![Just(Access::Fetch), Just(Access::Load), Just(Access::Store)];
+fn steps() -> impl Strategy<Value = Vec<(usize, AccessKind, u64)>> {
+    let access = prop_oneof![
+        Just(AccessKind::Fetch),
+        Just(AccessKind::Load),
+        Just(AccessKind::Store)
+    ];
     let line = prop_oneof![
         0..40_u64,
         0..400_u64,
@@ -206,15 +210,15 @@ proptest! {
             written: 0,
         };
         let mut cores = vec![Private::new(cache(i), cache(d), l2.map(cache), Default::default()); 2];
-        let mut behind = Shared::default();
+        let mut behind = SharedTree::default();
         let llc = behind.add(cache(last), inclusion, None);
         let mut requests = Vec::new();
         for (core, access, line) in steps {
             world.access(core, access, line);
-            let served = cores[core].access(access, Key::new(0, line), &mut requests);
+            let served = cores[core].access(access, LineKey::new(0, line), &mut requests);
             prop_assert_eq!(
-                served == Served::Beyond,
-                requests.iter().any(|r| matches!(r, Request::Demand { .. }))
+                served == ServingLevel::Beyond,
+                requests.iter().any(|r| matches!(r, CoreRequest::Demand { .. }))
             );
             for request in requests.drain(..) {
                 behind.serve(Some(llc), request);

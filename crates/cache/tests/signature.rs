@@ -6,16 +6,18 @@ use std::path::Path;
 use std::process::Command;
 
 use countersteer_cache::signature::{Carried, Maker, elf, note, store};
-use countersteer_cache::tracer::Tracer;
-use countersteer_cache::wire::Head;
+use countersteer_cache::tracer::ThreadTracer;
+use countersteer_cache::wire::BlockHead;
 use countersteer_fuzz::storm;
 
 /// Sweeps over 64 KiB for three million instructions, then over 1 MiB for one.
 fn carried() -> Carried {
     let mut maker = Maker::default();
-    let mut tracer = Tracer::new(1, 1, 8);
-    let mut take = |tracer: &mut Tracer| {
-        tracer.hand_on(0, 0, |head: Head, words| maker.block(&head, words).unwrap());
+    let mut tracer = ThreadTracer::new(1, 1, 8);
+    let mut take = |tracer: &mut ThreadTracer| {
+        tracer.hand_on(0, 0, |head: BlockHead, words| {
+            maker.block(&head, words).unwrap()
+        });
     };
     for n in 0..1_u64 << 20 {
         tracer.instructions(4);
@@ -107,7 +109,7 @@ fn a_binary_keeps_its_signature_through_strip_and_cp_and_still_runs() {
     let (found, place) = store::of_binary(&copy).unwrap().unwrap();
     assert_eq!(
         (found.misses, place),
-        (carried.misses, store::Found::Inside)
+        (carried.misses, store::SignaturePlace::Inside)
     );
 }
 

@@ -4,13 +4,13 @@
 
 use std::io::Cursor;
 
-use countersteer_cache::curve::{Curve, Side};
-use countersteer_cache::private::Access;
+use countersteer_cache::curve::{AccessSide, Curve};
+use countersteer_cache::private::AccessKind;
 use countersteer_cache::trace::{
-    Blocks, Format, Header, SCHEMA, TraceError, TraceFile, TraceWriter, Trailer, import,
+    Header, SCHEMA, TraceBlocks, TraceError, TraceFile, TraceFormat, TraceWriter, Trailer, import,
 };
-use countersteer_cache::tracer::Tracer;
-use countersteer_cache::wire::{Decoder, ENDS, Event, Head, What};
+use countersteer_cache::tracer::ThreadTracer;
+use countersteer_cache::wire::{BlockHead, Decoder, ENDS, WireEvent, WireKind};
 use countersteer_fuzz::storm;
 
 fn header() -> Header {
@@ -24,11 +24,11 @@ fn header() -> Header {
 }
 
 /// A trace of two threads, with its blocks.
-fn example() -> (Vec<u8>, Vec<(Head, Vec<u32>)>) {
+fn example() -> (Vec<u8>, Vec<(BlockHead, Vec<u32>)>) {
     let mut blocks = Vec::new();
     let mut writer = TraceWriter::new("memory", Vec::new(), &header()).unwrap();
     for thread in [1, 2, 1] {
-        let mut tracer = Tracer::new(thread, 7, 0);
+        let mut tracer = ThreadTracer::new(thread, 7, 0);
         for n in 0..50 {
             tracer.instructions(3);
             tracer.fetch(n, n);
@@ -42,8 +42,8 @@ fn example() -> (Vec<u8>, Vec<(Head, Vec<u32>)>) {
     (writer.finish(Trailer::default()).unwrap(), blocks)
 }
 
-fn all(bytes: &[u8]) -> Result<Vec<(Head, Vec<u32>)>, TraceError> {
-    let mut blocks = Blocks::new("memory", bytes)?;
+fn all(bytes: &[u8]) -> Result<Vec<(BlockHead, Vec<u32>)>, TraceError> {
+    let mut blocks = TraceBlocks::new("memory", bytes)?;
     let mut found = Vec::new();
     while let Some(block) = blocks.next_block()? {
         found.push(block);
@@ -51,7 +51,7 @@ fn all(bytes: &[u8]) -> Result<Vec<(Head, Vec<u32>)>, TraceError> {
     Ok(found)
 }
 
-fn events(words: &[u32]) -> Vec<Event> {
+fn events(words: &[u32]) -> Vec<WireEvent> {
     let mut decoder = Decoder::new(words);
     std::iter::from_fn(|| decoder.next_event().unwrap()).collect()
 }
@@ -97,7 +97,7 @@ fn damage_is_reported() {
     assert!(error.contains("checksum"), "{error}");
 }
 
-fn imported(format: Format, input: &[u8]) -> Result<Vec<Event>, TraceError> {
+fn imported(format: TraceFormat, input: &[u8]) -> Result<Vec<WireEvent>, TraceError> {
     let mut writer = TraceWriter::new("memory", Vec::new(), &header())?;
     import("input", format, Cursor::new(input), 0, &mut writer)?;
     let bytes = writer.finish(Trailer::default())?;
@@ -107,10 +107,10 @@ fn imported(format: Format, input: &[u8]) -> Result<Vec<Event>, TraceError> {
         .collect())
 }
 
-fn accesses(events: &[Event]) -> Vec<(Access, u64)> {
-    let access = |event: &Event| match event.what {
-        What::Access(access) => (access, event.line),
-        What::Mispredicted => unreachable!(),
+fn accesses(events: &[WireEvent]) -> Vec<(AccessKind, u64)> {
+    let access = |event: &WireEvent| match event.what {
+        WireKind::Access(access) => (access, event.line),
+        WireKind::Mispredicted => unreachable!(),
     };
     events.iter().map(access).collect()
 }
@@ -130,31 +130,31 @@ fn champsim() -> Vec<u8> {
 
 #[test]
 fn other_tools_traces_mean_what_they_say() {
-    let found = imported(Format::Lackey, LACKEY).unwrap();
+    let found = imported(TraceFormat::Lackey, LACKEY).unwrap();
     let expected = [
-        (Access::Fetch, 0x04000d20 >> 6),
-        (Access::Store, 0x1ffefff9f8 >> 6),
-        (Access::Fetch, 0x04000d3e >> 6),
-        (Access::Fetch, 0x04000d40 >> 6),
-        (Access::Load, 0x1ffefff9fe >> 6),
-        (Access::Load, 0x1ffefffa00 >> 6),
-        (Access::Store, 0x1ffefff9fe >> 6),
-        (Access::Store, 0x1ffefffa00 >> 6),
+        (AccessKind::Fetch, 0x04000d20 >> 6),
+        (AccessKind::Store, 0x1ffefff9f8 >> 6),
+        (AccessKind::Fetch, 0x04000d3e >> 6),
+        (AccessKind::Fetch, 0x04000d40 >> 6),
+        (AccessKind::Load, 0x1ffefff9fe >> 6),
+        (AccessKind::Load, 0x1ffefffa00 >> 6),
+        (AccessKind::Store, 0x1ffefff9fe >> 6),
+        (AccessKind::Store, 0x1ffefffa00 >> 6),
     ];
     assert_eq!(accesses(&found), expected);
     assert_eq!(found.iter().map(|e| e.gap).sum::<u32>(), 2);
-    let found = imported(Format::Drmemtrace, DRMEMTRACE).unwrap();
+    let found = imported(TraceFormat::Drmemtrace, DRMEMTRACE).unwrap();
     let expected = [
-        (Access::Fetch, 0x47),
-        (Access::Store, 0xc0),
-        (Access::Load, 0x80),
+        (AccessKind::Fetch, 0x47),
+        (AccessKind::Store, 0xc0),
+        (AccessKind::Load, 0x80),
     ];
     assert_eq!(accesses(&found), expected, "thread by thread");
-    let found = imported(Format::ChampSim, &champsim()).unwrap();
+    let found = imported(TraceFormat::ChampSim, &champsim()).unwrap();
     let expected = [
-        (Access::Fetch, 0x10040),
-        (Access::Load, 0x240),
-        (Access::Store, 0x200),
+        (AccessKind::Fetch, 0x10040),
+        (AccessKind::Load, 0x240),
+        (AccessKind::Store, 0x200),
     ];
     assert_eq!(accesses(&found), expected);
 }
@@ -168,7 +168,7 @@ fn threads_of_drmemtrace_may_have_their_workload_before_them() {
         let input = line(threads[0], "00007fef6f68b1d0") + &line(threads[1], "1000");
         let mut writer = TraceWriter::new("memory", Vec::new(), &header()).unwrap();
         let input = Cursor::new(input);
-        import("input", Format::Drmemtrace, input, 0, &mut writer).unwrap();
+        import("input", TraceFormat::Drmemtrace, input, 0, &mut writer).unwrap();
         let bytes = writer.finish(Trailer::default()).unwrap();
         let blocks = all(&bytes).unwrap();
         let heads = blocks.iter().map(|(head, _)| (head.thread, head.pid));
@@ -180,15 +180,15 @@ fn threads_of_drmemtrace_may_have_their_workload_before_them() {
         assert_eq!(heads([before, "1310716"]), [(1, 0), (2, 0)]);
     }
     let broken = line("W0.X1", "1000");
-    assert!(imported(Format::Drmemtrace, broken.as_bytes()).is_err());
+    assert!(imported(TraceFormat::Drmemtrace, broken.as_bytes()).is_err());
 }
 
 #[test]
 fn processes_of_a_trace_have_address_spaces_of_their_own() {
     let footprint = |pids: [u32; 2]| {
-        let mut curve = Curve::new(Side::Data, Some(1.0), true);
+        let mut curve = Curve::new(AccessSide::Data, Some(1.0), true);
         for (thread, pid) in (1..).zip(pids) {
-            let mut tracer = Tracer::new(thread, pid, 0);
+            let mut tracer = ThreadTracer::new(thread, pid, 0);
             for line in 0..1000 {
                 tracer.instructions(1);
                 tracer.data(line, line, false);
@@ -203,12 +203,12 @@ fn processes_of_a_trace_have_address_spaces_of_their_own() {
 
 #[test]
 fn what_is_not_of_the_format_is_refused_with_its_line() {
-    let error = imported(Format::Lackey, b"I  04000d20,3\nhello\n")
+    let error = imported(TraceFormat::Lackey, b"I  04000d20,3\nhello\n")
         .unwrap_err()
         .to_string();
     assert!(error.starts_with("input:2:"), "{error}");
-    assert!(imported(Format::ChampSim, &champsim()[..60]).is_err());
-    assert!(imported(Format::Drmemtrace, b"nothing\n").is_err());
+    assert!(imported(TraceFormat::ChampSim, &champsim()[..60]).is_err());
+    assert!(imported(TraceFormat::Drmemtrace, b"nothing\n").is_err());
 }
 
 #[test]
@@ -239,9 +239,9 @@ fn no_trace_makes_a_reader_fall() {
     });
     let champsim = champsim();
     for (format, example) in [
-        (Format::Lackey, LACKEY),
-        (Format::Drmemtrace, DRMEMTRACE),
-        (Format::ChampSim, &champsim),
+        (TraceFormat::Lackey, LACKEY),
+        (TraceFormat::Drmemtrace, DRMEMTRACE),
+        (TraceFormat::ChampSim, &champsim),
     ] {
         storm("trace import", &[example], 0.3, |input| {
             drop(imported(format, input))

@@ -22,12 +22,12 @@ pub const CS_ERROR_INTERNAL: c_int = -7;
 
 /// Failure to be returned to C.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CFailure {
     pub(crate) code: c_int,
     pub(crate) message: String,
 }
 
-impl Failure {
+impl CFailure {
     pub(crate) fn new(code: c_int, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -36,7 +36,7 @@ impl Failure {
     }
 }
 
-impl From<CounterError> for Failure {
+impl From<CounterError> for CFailure {
     fn from(error: CounterError) -> Self {
         use CounterError as E;
         let code = match &error {
@@ -60,7 +60,7 @@ thread_local! {
 }
 
 /// Stores the message for [`last`]; returns the code.
-pub(crate) fn keep(failure: Failure) -> c_int {
+pub(crate) fn keep(failure: CFailure) -> c_int {
     let message = CString::new(failure.message.replace('\0', " ")).unwrap_or_default();
     // A thread that is ending can no longer read it.
     let _ = LAST.try_with(|last| last.replace(message));

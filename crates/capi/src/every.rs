@@ -9,10 +9,12 @@ use std::ptr;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
-use countersteer_counters::region::{Control, Every, Moment, Options, Watch};
+use countersteer_counters::region::{
+    CountingSwitch, Every, MomentWatch, RegionOptions, TriggerMoment,
+};
 
-use crate::error::{CS_ERROR_ARGUMENT, CS_ERROR_INTERNAL, CS_ERROR_STATE, Failure};
-use crate::{Names, cs_count, guarded, missing};
+use crate::error::{CFailure, CS_ERROR_ARGUMENT, CS_ERROR_INTERNAL, CS_ERROR_STATE};
+use crate::{LastingNames, cs_count, guarded, missing};
 
 /// Timeout of [`cs_every_poll`]: wait without a limit.
 pub const CS_EVERY_FOREVER: c_int = -1;
@@ -20,14 +22,14 @@ pub const CS_EVERY_FOREVER: c_int = -1;
 /// Counters that are read every N events.
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct cs_every {
-    state: Mutex<State>,
-    control: Control,
+    state: Mutex<EveryState>,
+    control: CountingSwitch,
     fd: c_int,
 }
 
-enum State {
+enum EveryState {
     Idle(Every),
-    Watched(#[allow(dead_code, reason = "ends when dropped")] Watch),
+    Watched(#[allow(dead_code, reason = "ends when dropped")] MomentWatch),
     /// During a change, and after a failure.
     Broken,
 }
@@ -55,7 +57,7 @@ pub type cs_callback = Option<unsafe extern "C" fn(moment: *const cs_moment, use
 struct Callback {
     call: unsafe extern "C" fn(*const cs_moment, *mut c_void),
     user: *mut c_void,
-    names: Vec<Names>,
+    names: Vec<LastingNames>,
     counts: Vec<cs_count>,
 }
 
@@ -63,7 +65,7 @@ struct Callback {
 unsafe impl Send for Callback {}
 
 impl Callback {
-    fn new(call: cs_callback, user: *mut c_void) -> Result<Self, Failure> {
+    fn new(call: cs_callback, user: *mut c_void) -> Result<Self, CFailure> {
         let call = call.ok_or_else(|| missing("callback"))?;
         Ok(Self {
             call,
@@ -73,10 +75,11 @@ impl Callback {
         })
     }
 
-    fn tell(&mut self, moment: &Moment<'_>) {
+    fn tell(&mut self, moment: &TriggerMoment<'_>) {
         // The core type of a moment may change from one to the next.
         self.names.clear();
-        self.names.extend(moment.counts.iter().map(Names::of));
+        self.names
+            .extend(moment.counts.iter().map(LastingNames::of));
         self.counts.clear();
         self.counts.extend(
             self.names
@@ -105,7 +108,7 @@ unsafe fn open(
     thread: Option<u32>,
     flags: c_uint,
     out: *mut *mut cs_every,
-) -> Result<c_int, Failure> {
+) -> Result<c_int, CFailure> {
     if out.is_null() {
         return Err(missing("out"));
     }
@@ -115,7 +118,7 @@ unsafe fn open(
         return Err(missing("events"));
     }
     if flags != 0 || number == 0 {
-        return Err(Failure::new(
+        return Err(CFailure::new(
             CS_ERROR_ARGUMENT,
             "every is at least 1 event, and flags are 0",
         ));
@@ -123,11 +126,11 @@ unsafe fn open(
     // SAFETY: not null, and a C string, by the caller's contract.
     let events = unsafe { CStr::from_ptr(events) }.to_str();
     let events =
-        events.map_err(|_| Failure::new(CS_ERROR_ARGUMENT, "the event string is no UTF-8"))?;
+        events.map_err(|_| CFailure::new(CS_ERROR_ARGUMENT, "the event string is no UTF-8"))?;
     let every = Every::open(
         events,
         number,
-        Options {
+        RegionOptions {
             thread,
             inherit: false,
         },
@@ -135,7 +138,7 @@ unsafe fn open(
     let control = every.control();
     let fd = every.fd().as_raw_fd();
     let opened = cs_every {
-        state: Mutex::new(State::Idle(every)),
+        state: Mutex::new(EveryState::Idle(every)),
         control,
         fd,
     };
@@ -146,19 +149,19 @@ unsafe fn open(
 
 /// # Safety
 /// `every` is null or from [`cs_every_open`] and not closed.
-unsafe fn shell<'a>(every: *const cs_every) -> Result<&'a cs_every, Failure> {
+unsafe fn shell<'a>(every: *const cs_every) -> Result<&'a cs_every, CFailure> {
     // SAFETY: by the caller's contract.
     unsafe { every.as_ref() }.ok_or_else(|| missing("every"))
 }
 
-fn locked(every: &cs_every) -> Result<MutexGuard<'_, State>, Failure> {
+fn locked(every: &cs_every) -> Result<MutexGuard<'_, EveryState>, CFailure> {
     match every.state.try_lock() {
         Ok(state) => Ok(state),
-        Err(TryLockError::WouldBlock) => Err(Failure::new(
+        Err(TryLockError::WouldBlock) => Err(CFailure::new(
             CS_ERROR_STATE,
             "another thread takes moments now; one at a time may",
         )),
-        Err(TryLockError::Poisoned(_)) => Err(Failure::new(
+        Err(TryLockError::Poisoned(_)) => Err(CFailure::new(
             CS_ERROR_INTERNAL,
             "unusable since a defect; close it and open another",
         )),
@@ -244,8 +247,8 @@ pub unsafe extern "C" fn cs_every_poll(
         // SAFETY: by the caller's contract.
         let mut state = locked(unsafe { shell(every) }?)?;
         let mut callback = Callback::new(callback, user)?;
-        let State::Idle(every) = &mut *state else {
-            return Err(Failure::new(
+        let EveryState::Idle(every) = &mut *state else {
+            return Err(CFailure::new(
                 CS_ERROR_STATE,
                 "a thread of the library takes the moments (cs_every_watch)",
             ));
@@ -270,14 +273,14 @@ pub unsafe extern "C" fn cs_every_watch(
         // SAFETY: by the caller's contract.
         let mut state = locked(unsafe { shell(every) }?)?;
         let mut callback = Callback::new(callback, user)?;
-        match std::mem::replace(&mut *state, State::Broken) {
-            State::Idle(every) => {
-                *state = State::Watched(every.watch(move |moment| callback.tell(moment))?);
+        match std::mem::replace(&mut *state, EveryState::Broken) {
+            EveryState::Idle(every) => {
+                *state = EveryState::Watched(every.watch(move |moment| callback.tell(moment))?);
                 Ok(0)
             }
             other => {
                 *state = other;
-                Err(Failure::new(CS_ERROR_STATE, "it is watched already"))
+                Err(CFailure::new(CS_ERROR_STATE, "it is watched already"))
             }
         }
     })

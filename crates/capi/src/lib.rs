@@ -18,13 +18,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use countersteer_counters::region::{Count, Options, Region};
+use countersteer_counters::region::{EventCount, Region, RegionOptions};
 
+use error::{CFailure, keep};
 pub use error::{
     CS_ERROR_ARGUMENT, CS_ERROR_EVENTS, CS_ERROR_INTERNAL, CS_ERROR_PERMISSION, CS_ERROR_REFUSED,
     CS_ERROR_STATE, CS_ERROR_SYSTEM,
 };
-use error::{Failure, keep};
 pub use every::{
     CS_EVERY_FOREVER, cs_callback, cs_every, cs_every_close, cs_every_fd, cs_every_lost,
     cs_every_open, cs_every_open_thread, cs_every_poll, cs_every_start, cs_every_stop,
@@ -46,11 +46,11 @@ pub const CS_INHERIT: c_uint = 1;
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct cs_region {
     region: Mutex<Region>,
-    names: Vec<Names>,
+    names: Vec<LastingNames>,
 }
 
 /// Strings that outlive every read.
-struct Names {
+struct LastingNames {
     name: CString,
     unit: CString,
     core_type: Option<CString>,
@@ -79,8 +79,8 @@ pub struct cs_count {
     pub reserved: u32,
 }
 
-impl Names {
-    fn of(count: &Count) -> Self {
+impl LastingNames {
+    fn of(count: &EventCount) -> Self {
         let text = |t: &str| CString::new(t).unwrap_or_default();
         Self {
             name: text(&count.name),
@@ -89,7 +89,7 @@ impl Names {
         }
     }
 
-    fn count(&self, count: &Count) -> cs_count {
+    fn count(&self, count: &EventCount) -> cs_count {
         cs_count {
             name: self.name.as_ptr(),
             unit: self.unit.as_ptr(),
@@ -104,10 +104,10 @@ impl Names {
 }
 
 /// Runs the body of a call; converts every failure and panic to a code and a message.
-fn guarded(run: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
+fn guarded(run: impl FnOnce() -> Result<c_int, CFailure>) -> c_int {
     let caught = catch_unwind(AssertUnwindSafe(run));
     let defect = |_| {
-        Err(Failure::new(
+        Err(CFailure::new(
             CS_ERROR_INTERNAL,
             "a defect of libcountersteer; please report it",
         ))
@@ -115,18 +115,18 @@ fn guarded(run: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
     caught.unwrap_or_else(defect).unwrap_or_else(keep)
 }
 
-fn missing(what: &str) -> Failure {
-    Failure::new(
+fn missing(what: &str) -> CFailure {
+    CFailure::new(
         CS_ERROR_ARGUMENT,
         format!("{what} is a null pointer; pass one from cs_open or to your own data"),
     )
 }
 
 /// Checks a TID.
-fn thread(tid: c_int) -> Result<u32, Failure> {
+fn thread(tid: c_int) -> Result<u32, CFailure> {
     let message = "a thread's number is above 0, as gettid(2) gives it";
     let thread = u32::try_from(tid).ok().filter(|t| *t > 0);
-    thread.ok_or_else(|| Failure::new(CS_ERROR_ARGUMENT, message))
+    thread.ok_or_else(|| CFailure::new(CS_ERROR_ARGUMENT, message))
 }
 
 /// Region behind a pointer, for this call only.
@@ -135,16 +135,16 @@ fn thread(tid: c_int) -> Result<u32, Failure> {
 /// `region` is null or from [`cs_open`] and not closed.
 unsafe fn used<'a>(
     region: *const cs_region,
-) -> Result<(&'a cs_region, MutexGuard<'a, Region>), Failure> {
+) -> Result<(&'a cs_region, MutexGuard<'a, Region>), CFailure> {
     // SAFETY: by the caller's contract.
     let region = unsafe { region.as_ref() }.ok_or_else(|| missing("region"))?;
     match region.region.try_lock() {
         Ok(lock) => Ok((region, lock)),
         Err(TryLockError::WouldBlock) => {
             let message = "another thread uses the region at this moment; give each thread its own";
-            Err(Failure::new(CS_ERROR_STATE, message))
+            Err(CFailure::new(CS_ERROR_STATE, message))
         }
-        Err(TryLockError::Poisoned(_)) => Err(Failure::new(
+        Err(TryLockError::Poisoned(_)) => Err(CFailure::new(
             CS_ERROR_INTERNAL,
             "the region is unusable since a defect; close it and open another",
         )),
@@ -158,7 +158,7 @@ unsafe fn open(
     thread: Option<u32>,
     flags: c_uint,
     out: *mut *mut cs_region,
-) -> Result<c_int, Failure> {
+) -> Result<c_int, CFailure> {
     if out.is_null() {
         return Err(missing("out"));
     }
@@ -168,7 +168,7 @@ unsafe fn open(
         return Err(missing("events"));
     }
     if flags & !CS_INHERIT != 0 {
-        return Err(Failure::new(
+        return Err(CFailure::new(
             CS_ERROR_ARGUMENT,
             format!("flags {flags:#x} are unknown; 0 and CS_INHERIT are not"),
         ));
@@ -176,15 +176,15 @@ unsafe fn open(
     // SAFETY: not null, and a C string, by the caller's contract.
     let events = unsafe { CStr::from_ptr(events) }.to_str();
     let events =
-        events.map_err(|_| Failure::new(CS_ERROR_ARGUMENT, "the event string is no UTF-8"))?;
+        events.map_err(|_| CFailure::new(CS_ERROR_ARGUMENT, "the event string is no UTF-8"))?;
     let region = Region::open(
         events,
-        Options {
+        RegionOptions {
             thread,
             inherit: flags & CS_INHERIT != 0,
         },
     )?;
-    let names = region.counts().iter().map(Names::of).collect();
+    let names = region.counts().iter().map(LastingNames::of).collect();
     // SAFETY: as above.
     unsafe {
         out.write(Box::into_raw(Box::new(cs_region {

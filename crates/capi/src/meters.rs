@@ -7,18 +7,18 @@ use std::path::Path;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use countersteer_sysfs::sensors::{Place, SensorSet, Value};
+use countersteer_sysfs::sensors::{SensorPlace, SensorSet, SensorValue};
 
-use crate::error::{CS_ERROR_ARGUMENT, CS_ERROR_EVENTS, CS_ERROR_STATE, Failure};
+use crate::error::{CFailure, CS_ERROR_ARGUMENT, CS_ERROR_EVENTS, CS_ERROR_STATE};
 use crate::{guarded, missing};
 
 /// Open virtual counters.
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct cs_meters {
-    state: Mutex<State>,
+    state: Mutex<MeterState>,
 }
 
-struct State {
+struct MeterState {
     meters: SensorSet,
     /// Strings of the last read: name, unit, place.
     texts: Vec<[CString; 3]>,
@@ -43,20 +43,20 @@ pub struct cs_value {
     pub value: f64,
 }
 
-fn texts(value: &Value) -> [CString; 3] {
+fn texts(value: &SensorValue) -> [CString; 3] {
     let place = match &value.place {
-        Place::Machine => "machine",
-        Place::Zone { name, .. } => name,
-        Place::Cpu(_) | Place::Thread(_) => "",
+        SensorPlace::Machine => "machine",
+        SensorPlace::Zone { name, .. } => name,
+        SensorPlace::Cpu(_) | SensorPlace::Thread(_) => "",
     };
     [value.column.name, value.column.unit, place].map(|text| CString::new(text).unwrap_or_default())
 }
 
-fn c_value(value: &Value, texts: &[CString; 3]) -> cs_value {
+fn c_value(value: &SensorValue, texts: &[CString; 3]) -> cs_value {
     let (tid, cpu) = match &value.place {
-        Place::Thread(tid) => (*tid as c_int, -1),
-        Place::Cpu(cpu) => (-1, cpu.0 as c_int),
-        Place::Machine | Place::Zone { .. } => (-1, -1),
+        SensorPlace::Thread(tid) => (*tid as c_int, -1),
+        SensorPlace::Cpu(cpu) => (-1, cpu.0 as c_int),
+        SensorPlace::Machine | SensorPlace::Zone { .. } => (-1, -1),
     };
     let [name, unit, place] = texts.each_ref().map(|t| t.as_ptr());
     cs_value {
@@ -71,12 +71,12 @@ fn c_value(value: &Value, texts: &[CString; 3]) -> cs_value {
 
 /// # Safety
 /// `meters` is null or from [`cs_meters_open`] and not closed.
-unsafe fn used<'a>(meters: *const cs_meters) -> Result<MutexGuard<'a, State>, Failure> {
+unsafe fn used<'a>(meters: *const cs_meters) -> Result<MutexGuard<'a, MeterState>, CFailure> {
     // SAFETY: by the caller's contract.
     let meters = unsafe { meters.as_ref() }.ok_or_else(|| missing("meters"))?;
     match meters.state.try_lock() {
         Ok(state) => Ok(state),
-        Err(TryLockError::WouldBlock) => Err(Failure::new(
+        Err(TryLockError::WouldBlock) => Err(CFailure::new(
             CS_ERROR_STATE,
             "another thread reads at this moment; give each thread its own",
         )),
@@ -102,12 +102,13 @@ pub unsafe extern "C" fn cs_meters_open(names: *const c_char, out: *mut *mut cs_
         }
         // SAFETY: not null, and a C string, by the caller's contract.
         let names = unsafe { CStr::from_ptr(names) }.to_str();
-        let names = names.map_err(|_| Failure::new(CS_ERROR_ARGUMENT, "the names are no UTF-8"))?;
+        let names =
+            names.map_err(|_| CFailure::new(CS_ERROR_ARGUMENT, "the names are no UTF-8"))?;
         let names: Vec<&str> = names.split(',').map(str::trim).collect();
         let meters = SensorSet::open(Path::new("/"), &names);
-        let meters = meters.map_err(|why| Failure::new(CS_ERROR_EVENTS, why.to_string()))?;
+        let meters = meters.map_err(|why| CFailure::new(CS_ERROR_EVENTS, why.to_string()))?;
         let opened = cs_meters {
-            state: Mutex::new(State {
+            state: Mutex::new(MeterState {
                 meters,
                 texts: Vec::new(),
             }),
@@ -160,7 +161,7 @@ pub unsafe extern "C" fn cs_meters_read(
         if out.is_null() && n > 0 {
             return Err(missing("out"));
         }
-        let State {
+        let MeterState {
             meters,
             texts: kept,
         } = &mut *state;

@@ -6,10 +6,12 @@
 use std::ffi::{c_char, c_int, c_uint};
 use std::ptr;
 
-use countersteer_live::hint_page::{Advice, Page, PageError};
+use countersteer_live::hint_page::{HintAdvice, HintPage, PageError};
 use countersteer_model::hint::{Hint, MOST_PRIORITY, PHASES};
 
-use crate::error::{CS_ERROR_ARGUMENT, CS_ERROR_REFUSED, CS_ERROR_STATE, CS_ERROR_SYSTEM, Failure};
+use crate::error::{
+    CFailure, CS_ERROR_ARGUMENT, CS_ERROR_REFUSED, CS_ERROR_STATE, CS_ERROR_SYSTEM,
+};
 use crate::{guarded, missing};
 
 /// The thread works.
@@ -63,7 +65,7 @@ pub struct cs_advice {
     pub core_type: [c_char; 32],
 }
 
-impl From<PageError> for Failure {
+impl From<PageError> for CFailure {
     fn from(error: PageError) -> Self {
         let code = match &error {
             PageError::System { .. } | PageError::Proc(_) => CS_ERROR_SYSTEM,
@@ -76,12 +78,12 @@ impl From<PageError> for Failure {
 
 /// # Safety
 /// `page` is null or from [`cs_page_open`].
-unsafe fn used(page: *const cs_page) -> Result<Page, Failure> {
+unsafe fn used(page: *const cs_page) -> Result<HintPage, CFailure> {
     // SAFETY: by the caller's contract.
-    unsafe { Page::from_raw(page.cast()) }.ok_or_else(|| missing("page"))
+    unsafe { HintPage::from_raw(page.cast()) }.ok_or_else(|| missing("page"))
 }
 
-fn shown(advice: &Advice) -> cs_advice {
+fn shown(advice: &HintAdvice) -> cs_advice {
     let mut core_type = [0; 32];
     // The last byte stays 0.
     core_type
@@ -112,7 +114,7 @@ pub unsafe extern "C" fn cs_page_open(out: *mut *mut cs_page) -> c_int {
         }
         // SAFETY: not null, and writable for a pointer, by the caller's contract.
         unsafe { out.write(ptr::null_mut()) };
-        let page = Page::open()?;
+        let page = HintPage::open()?;
         // SAFETY: as above.
         unsafe { out.write(page.into_raw().cast_mut().cast()) };
         Ok(0)
@@ -137,7 +139,7 @@ pub unsafe extern "C" fn cs_page_tell(page: *mut cs_page, hint: *const cs_told) 
         {
             let why =
                 "priority is -10 to 10, qos_permille 0 to 1000, and phase one of CS_PHASE_...";
-            return Err(Failure::new(CS_ERROR_ARGUMENT, why));
+            return Err(CFailure::new(CS_ERROR_ARGUMENT, why));
         }
         page.tell(&Hint::of(
             hint.priority,
@@ -160,7 +162,8 @@ pub unsafe extern "C" fn cs_page_phase(page: *mut cs_page, phase: c_uint) -> c_i
         let page = unsafe { used(page) }?;
         let phase = PHASES.get(phase as usize).copied();
         page.phase(
-            phase.ok_or_else(|| Failure::new(CS_ERROR_ARGUMENT, "phase is one of CS_PHASE_..."))?,
+            phase
+                .ok_or_else(|| CFailure::new(CS_ERROR_ARGUMENT, "phase is one of CS_PHASE_..."))?,
         );
         Ok(0)
     })
@@ -207,7 +210,7 @@ pub unsafe extern "C" fn cs_page_read(page: *const cs_page, out: *mut cs_advice)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_page_epoch(page: *const cs_page) -> u32 {
     // SAFETY: by the caller's contract.
-    unsafe { Page::from_raw(page.cast()) }.map_or(0, Page::epoch)
+    unsafe { HintPage::from_raw(page.cast()) }.map_or(0, HintPage::epoch)
 }
 
 /// Withdraws the hint, and gives up the page. Null is allowed and has no effect.
@@ -217,7 +220,7 @@ pub unsafe extern "C" fn cs_page_epoch(page: *const cs_page) -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cs_page_close(page: *mut cs_page) {
     // SAFETY: by the caller's contract.
-    if let Some(page) = unsafe { Page::from_raw(page.cast_const().cast()) } {
+    if let Some(page) = unsafe { HintPage::from_raw(page.cast_const().cast()) } {
         page.close();
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! Stage: `decode` makes a block once per translation; the callbacks read it at every execution.
 
+use std::sync::LazyLock;
+
 use countersteer_model::profile::Operation;
 
-/// Control transfer at the end of a block. The kinds after [`End::Jump`] need a prediction.
+/// Control transfer at the end of a block. The kinds after [`BlockEnd::Jump`] need a prediction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum End {
+pub enum BlockEnd {
     /// No branch, or a branch that the front end does not predict (system calls).
     #[default]
     Fall,
@@ -23,7 +25,7 @@ pub enum End {
 
 /// Data flow of one instruction. Registers are bits, numbered by the decoder of the architecture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Insn {
+pub struct InsnFlow {
     /// Registers that the address of its memory access needs.
     pub address: u64,
     /// Other registers that it reads.
@@ -45,10 +47,10 @@ pub const REPEATS: u8 = 4;
 /// Translated block. The fields that the callback reads come first, in one cache line.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub struct Block {
+pub struct TranslatedBlock {
     /// Address of the first instruction.
     pub pc: u64,
-    /// Counts of branches, scalar floating-point and vector instructions, packed as [`Classes`].
+    /// Counts of branches, scalar floating-point and vector instructions, packed as [`PackedClasses`].
     pub classes: u64,
     /// Address of the last instruction.
     pub branch: u64,
@@ -59,7 +61,7 @@ pub struct Block {
     /// Address of a repeated string instruction at its end, or 0.
     pub ends_repeat: u64,
     pub count: u32,
-    pub end: End,
+    pub end: BlockEnd,
     /// True if the block starts with a repeated string instruction, which QEMU executes as one block per element.
     pub starts_repeat: bool,
     /// Reasons for which sampled recordings do not pass over the block: [`SAMPLES_LINE`], [`SAMPLES_PAGE`], [`REPEATS`].
@@ -68,12 +70,24 @@ pub struct Block {
     pub samples_branch: bool,
     /// Entry of the simple predictor of sampled recordings.
     pub slot: u16,
-    pub insns: Box<[Insn]>,
+    pub insns: Box<[InsnFlow]>,
+}
+
+/// Block before the first.
+pub static NO_BLOCK: LazyLock<TranslatedBlock> = LazyLock::new(TranslatedBlock::default);
+
+impl TranslatedBlock {
+    /// True if the block is another element of a repeated string instruction. QEMU executes each as a block; together they
+    /// count as one instruction.
+    #[inline(always)]
+    pub fn continues(&self, previous: &Self) -> bool {
+        self.ends_repeat != 0 && self.starts_repeat && previous.ends_repeat == self.pc
+    }
 }
 
 /// Three counts packed in one word, so that one addition adds all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Classes {
+pub struct PackedClasses {
     pub branches: u64,
     pub fp: u64,
     pub simd: u64,
@@ -83,7 +97,7 @@ pub struct Classes {
 const CLASS_BITS: u32 = 21;
 const CLASS_MASK: u64 = (1 << CLASS_BITS) - 1;
 
-impl Classes {
+impl PackedClasses {
     pub fn pack(self) -> u64 {
         self.branches | self.fp << CLASS_BITS | self.simd << (2 * CLASS_BITS)
     }
@@ -97,6 +111,11 @@ impl Classes {
         }
     }
 }
+
+/// Position, in QEMU's information about a data access, of the size (log2) and of the read and write bits.
+pub const SIZE_SHIFT: u32 = 4;
+pub const READ_SHIFT: u32 = 16;
+pub const WRITE_SHIFT: u32 = 17;
 
 /// Data about an instruction for its memory callback, in the pointer-sized datum that QEMU passes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,15 +155,15 @@ mod tests {
 
     #[test]
     fn packing_is_reversible_and_sums_add_up() {
-        let classes = Classes {
+        let classes = PackedClasses {
             branches: 3,
             fp: 70_000,
             simd: 9,
         };
         let sum = classes.pack() * 5;
         assert_eq!(
-            Classes::unpack(sum),
-            Classes {
+            PackedClasses::unpack(sum),
+            PackedClasses {
                 branches: 15,
                 fp: 350_000,
                 simd: 45

@@ -3,9 +3,9 @@
 //! Input: the block that ended, and the address of the next block. Output: a count of mispredictions. Direct jumps and calls are
 //! always predicted correctly.
 
-use crate::block::{Block, End};
+use crate::block::{BlockEnd, TranslatedBlock};
 use crate::tage::Tage;
-use crate::targets::Targets;
+use crate::targets::BranchTargets;
 
 const RETURNS: usize = 32;
 
@@ -14,7 +14,7 @@ pub struct Branches {
     tage: Tage,
     returns: [u64; RETURNS],
     depth: usize,
-    targets: Targets,
+    targets: BranchTargets,
     /// Mispredictions so far.
     pub wrong: u64,
 }
@@ -25,23 +25,23 @@ impl Branches {
             tage: Tage::new(),
             returns: [0; RETURNS],
             depth: 0,
-            targets: Targets::new(),
+            targets: BranchTargets::new(),
             wrong: 0,
         }
     }
 
     /// Predicts the control transfer from `block` and learns the outcome `next`.
     #[inline]
-    pub fn resolve(&mut self, block: &Block, next: u64) {
-        if block.end == End::Condition {
+    pub fn resolve(&mut self, block: &TranslatedBlock, next: u64) {
+        if block.end == BlockEnd::Condition {
             self.condition(block, next);
-        } else if block.end > End::Jump {
+        } else if block.end > BlockEnd::Jump {
             self.other(block, next);
         }
     }
 
     #[inline(always)]
-    fn condition(&mut self, block: &Block, next: u64) {
+    fn condition(&mut self, block: &TranslatedBlock, next: u64) {
         let taken = next == block.target;
         // A signal handler may execute in between; such a transfer is no outcome of the branch.
         if taken || next == block.after {
@@ -50,16 +50,16 @@ impl Branches {
     }
 
     #[inline(never)]
-    fn other(&mut self, block: &Block, next: u64) {
+    fn other(&mut self, block: &TranslatedBlock, next: u64) {
         match block.end {
-            End::Fall | End::Jump | End::Condition => {}
-            End::Call => self.push(block.after),
-            End::IndirectCall => {
+            BlockEnd::Fall | BlockEnd::Jump | BlockEnd::Condition => {}
+            BlockEnd::Call => self.push(block.after),
+            BlockEnd::IndirectCall => {
                 self.indirect(block.branch, next);
                 self.push(block.after);
             }
-            End::IndirectJump => self.indirect(block.branch, next),
-            End::Return => {
+            BlockEnd::IndirectJump => self.indirect(block.branch, next),
+            BlockEnd::Return => {
                 self.depth = self.depth.wrapping_sub(1);
                 self.wrong += u64::from(self.returns[self.depth % RETURNS] != next);
             }
@@ -84,13 +84,13 @@ impl Branches {
 mod tests {
     use super::*;
 
-    fn block(end: End, branch: u64) -> Block {
-        Block {
+    fn block(end: BlockEnd, branch: u64) -> TranslatedBlock {
+        TranslatedBlock {
             end,
             branch,
             target: branch + 0x100,
             after: branch + 4,
-            ..Block::default()
+            ..TranslatedBlock::default()
         }
     }
 
@@ -98,13 +98,13 @@ mod tests {
     fn returns_match_their_calls_however_deep() {
         let mut branches = Branches::new();
         for call in 0..20 {
-            branches.resolve(&block(End::Call, 0x1000 + call * 16), 0x5000);
+            branches.resolve(&block(BlockEnd::Call, 0x1000 + call * 16), 0x5000);
         }
         for call in (0..20).rev() {
-            branches.resolve(&block(End::Return, 0x5000), 0x1000 + call * 16 + 4);
+            branches.resolve(&block(BlockEnd::Return, 0x5000), 0x1000 + call * 16 + 4);
         }
         assert_eq!(branches.wrong, 0);
-        branches.resolve(&block(End::Return, 0x5000), 0x9999);
+        branches.resolve(&block(BlockEnd::Return, 0x5000), 0x9999);
         assert_eq!(branches.wrong, 1);
     }
 
@@ -112,7 +112,7 @@ mod tests {
     fn an_indirect_jump_with_one_target_is_wrong_until_learnt() {
         let mut branches = Branches::new();
         for _ in 0..100 {
-            branches.resolve(&block(End::IndirectJump, 0x1000), 0x7777);
+            branches.resolve(&block(BlockEnd::IndirectJump, 0x1000), 0x7777);
         }
         assert!(branches.wrong < 15, "{}", branches.wrong);
     }
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn neither_way_is_no_outcome() {
         let mut branches = Branches::new();
-        branches.resolve(&block(End::Condition, 0x1000), 0xdead);
+        branches.resolve(&block(BlockEnd::Condition, 0x1000), 0xdead);
         assert_eq!(branches.wrong, 0);
     }
 }

@@ -6,8 +6,8 @@
 
 use countersteer_model::profile::REFERENCE_LOAD_CYCLES;
 
-use crate::block::{Block, Insn};
-use crate::flow::{Flow, Latency, Waits};
+use crate::block::{InsnFlow, TranslatedBlock};
+use crate::flow::{FlowBuffers, InsnLatency, MemoryWaits};
 use crate::layout::{ILP_WINDOWS, MLP_LINES, record};
 use crate::memo::Memo;
 use crate::resolution::resolution;
@@ -33,7 +33,7 @@ pub struct Access {
 
 /// Capture in progress, with the buffers of its analysis.
 pub struct Capture {
-    insns: Vec<Insn>,
+    insns: Vec<InsnFlow>,
     accesses: Vec<Access>,
     /// True for each instruction that loads.
     loads: Vec<bool>,
@@ -43,8 +43,8 @@ pub struct Capture {
     /// Address that follows the last instruction if no branch is taken.
     after: u64,
     base: u32,
-    waits: Waits,
-    flow: Flow,
+    waits: MemoryWaits,
+    flow: FlowBuffers,
     stores: Memo,
     fetches: Memo,
 }
@@ -59,8 +59,8 @@ impl Capture {
             taken: 0,
             after: 0,
             base: 0,
-            waits: Waits::default(),
-            flow: Flow::default(),
+            waits: MemoryWaits::default(),
+            flow: FlowBuffers::default(),
             stores: Memo::new(),
             fetches: Memo::new(),
         }
@@ -80,7 +80,7 @@ impl Capture {
     }
 
     /// Adds the next block. `mispredicted` is true if the branch of the previous block was mispredicted.
-    pub fn block(&mut self, block: &Block, mispredicted: bool) {
+    pub fn block(&mut self, block: &TranslatedBlock, mispredicted: bool) {
         self.base = self.insns.len() as u32;
         if let Some(last) = self.base.checked_sub(1) {
             self.taken += u64::from(block.pc != self.after);
@@ -134,13 +134,13 @@ impl Capture {
             let operation = insns[at].operation;
             operation.map_or(1, |o| u32::from(o.reference_cycles()))
         };
-        let runs: [(usize, &dyn Fn(usize) -> Latency); 3] = [
-            (record::ILP_CYCLES, &|_| Latency::UNIT),
-            (record::LOAD_CYCLES, &|at| Latency {
+        let runs: [(usize, &dyn Fn(usize) -> InsnLatency); 3] = [
+            (record::ILP_CYCLES, &|_| InsnLatency::UNIT),
+            (record::LOAD_CYCLES, &|at| InsnLatency {
                 access: access(at),
                 operation: 1,
             }),
-            (record::OPERATION_CYCLES, &|at| Latency {
+            (record::OPERATION_CYCLES, &|at| InsnLatency {
                 access: access(at),
                 operation: operation(at),
             }),
@@ -265,14 +265,14 @@ fn note(access: &Access, stores: &mut Memo, fetches: &mut Memo) {
 mod tests {
     use super::*;
 
-    fn run(count: usize, insn: impl Fn(usize) -> (Insn, Option<(u64, u64, bool)>)) -> Vec<u64> {
+    fn run(count: usize, insn: impl Fn(usize) -> (InsnFlow, Option<(u64, u64, bool)>)) -> Vec<u64> {
         let mut capture = Capture::new();
         for at in 0..count {
             let (insn, access) = insn(at);
-            let block = Block {
+            let block = TranslatedBlock {
                 insns: Box::new([insn]),
                 count: 1,
-                ..Block::default()
+                ..TranslatedBlock::default()
             };
             capture.block(&block, false);
             if let Some((address, distance, store)) = access {
@@ -293,11 +293,11 @@ mod tests {
     fn registers_carry_dependencies() {
         let chain = run(4096, |_| {
             (
-                Insn {
+                InsnFlow {
                     address: 0,
                     reads: 1,
                     writes: 1,
-                    ..Insn::default()
+                    ..InsnFlow::default()
                 },
                 None,
             )
@@ -305,11 +305,11 @@ mod tests {
         assert_eq!(chain[record::ILP_CYCLES], 4096);
         let pair = run(4096, |at| {
             (
-                Insn {
+                InsnFlow {
                     address: 0,
                     reads: 1 << (at % 2),
                     writes: 1 << (at % 2),
-                    ..Insn::default()
+                    ..InsnFlow::default()
                 },
                 None,
             )
@@ -322,14 +322,14 @@ mod tests {
         // load r0 from X; store r0 to X: a dependency chain through memory.
         let spilled = run(4096, |at| {
             let insn = if at % 2 == 0 {
-                Insn {
+                InsnFlow {
                     writes: 1,
-                    ..Insn::default()
+                    ..InsnFlow::default()
                 }
             } else {
-                Insn {
+                InsnFlow {
                     reads: 1,
-                    ..Insn::default()
+                    ..InsnFlow::default()
                 }
             };
             (insn, Some((0x1000, 0, at % 2 == 1)))
@@ -341,11 +341,11 @@ mod tests {
     fn a_pointer_chase_never_overlaps_and_a_stream_does() {
         let chase = run(4096, |at| {
             (
-                Insn {
+                InsnFlow {
                     address: 1,
                     reads: 0,
                     writes: 1,
-                    ..Insn::default()
+                    ..InsnFlow::default()
                 },
                 (at % 4 == 0).then_some((at as u64 * 4096, 1 << 16, false)),
             )
@@ -354,11 +354,11 @@ mod tests {
         assert_eq!(chase[record::MLP_MISSES + 4], 0, "none beyond the distance");
         let stream = run(4096, |at| {
             (
-                Insn {
+                InsnFlow {
                     address: 0,
                     reads: 2,
                     writes: 2,
-                    ..Insn::default()
+                    ..InsnFlow::default()
                 },
                 (at % 8 == 0).then_some((at as u64 * 64, COLD, false)),
             )
@@ -373,20 +373,20 @@ mod tests {
             let node = (at / 2) as u64 * 4096;
             match at % 2 {
                 0 => (
-                    Insn {
+                    InsnFlow {
                         address: 1,
                         reads: 0,
                         writes: 2,
-                        ..Insn::default()
+                        ..InsnFlow::default()
                     },
                     Some((node, 1 << 14, false)),
                 ),
                 _ => (
-                    Insn {
+                    InsnFlow {
                         address: 1,
                         reads: 0,
                         writes: 1,
-                        ..Insn::default()
+                        ..InsnFlow::default()
                     },
                     Some((node + 8, 0, false)),
                 ),

@@ -21,7 +21,7 @@ const NESTING: usize = 4;
 const HEAD: usize = 256;
 
 /// Command to run a file: interpreters with their arguments, then the file.
-struct Plan {
+struct ExecPlan {
     program: CString,
     before: Vec<CString>,
     zeroth: CString,
@@ -92,7 +92,7 @@ unsafe fn strings<'a>(base: usize, array: *const usize) -> Vec<&'a CStr> {
     found
 }
 
-fn plan(path: CString, zeroth: CString, nesting: usize) -> Option<Plan> {
+fn plan(path: CString, zeroth: CString, nesting: usize) -> Option<ExecPlan> {
     let file = Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
     let status = file.metadata().ok()?;
     if !status.is_file() || status.permissions().mode() & 0o111 == 0 {
@@ -102,7 +102,7 @@ fn plan(path: CString, zeroth: CString, nesting: usize) -> Option<Plan> {
     let read = File::open(file).ok()?.read(&mut head).ok()?;
     let head = &head[..read];
     if Guest::own().is_program(head) {
-        return Some(Plan {
+        return Some(ExecPlan {
             program: path,
             before: Vec::new(),
             zeroth,

@@ -14,22 +14,22 @@ pub const LANES: usize = 8;
 type Times = [u32; LANES];
 
 #[derive(Default)]
-pub struct Waits {
-    bounds: Vec<Bounds>,
+pub struct MemoryWaits {
+    bounds: Vec<FlowBounds>,
     earlier: Vec<u32>,
 }
 
-/// Bounds of one instruction in [`Waits::earlier`]: the dependencies of its memory access, first the line and then the address,
+/// Bounds of one instruction in [`MemoryWaits::earlier`]: the dependencies of its memory access, first the line and then the address,
 /// and those of its operation.
 #[derive(Clone, Copy)]
-struct Bounds {
+struct FlowBounds {
     line: u32,
     address: u32,
     rest: u32,
     end: u32,
 }
 
-impl Waits {
+impl MemoryWaits {
     pub fn clear(&mut self) {
         self.bounds.clear();
         self.earlier.clear();
@@ -43,7 +43,7 @@ impl Waits {
             self.earlier.extend_from_slice(part);
             self.earlier.len() as u32
         });
-        self.bounds.push(Bounds {
+        self.bounds.push(FlowBounds {
             line: start,
             address,
             rest,
@@ -70,13 +70,13 @@ impl Waits {
 
 /// Latency of an instruction, in cycles.
 #[derive(Clone, Copy, Debug)]
-pub struct Latency {
+pub struct InsnLatency {
     /// Cycles of its memory access beyond the first.
     pub access: u32,
     pub operation: u32,
 }
 
-impl Latency {
+impl InsnLatency {
     pub const UNIT: Self = Self {
         access: 0,
         operation: 1,
@@ -85,14 +85,14 @@ impl Latency {
 
 /// Buffers that are reused between captures.
 #[derive(Default)]
-pub struct Flow {
+pub struct FlowBuffers {
     done: Vec<Times>,
     retired: Vec<Times>,
 }
 
-impl Flow {
+impl FlowBuffers {
     /// Returns the cycles for each window with the given latencies.
-    pub fn cycles(&mut self, waits: &Waits, latency: impl Fn(usize) -> Latency) -> Times {
+    pub fn cycles(&mut self, waits: &MemoryWaits, latency: impl Fn(usize) -> InsnLatency) -> Times {
         self.run(waits.len(), |at, start, done| {
             let latency = latency(at);
             for earlier in waits.access(at) {
@@ -107,7 +107,7 @@ impl Flow {
     }
 
     /// Returns the rounds for each window if the accesses marked in `misses` take one round and everything else takes no time.
-    pub fn rounds(&mut self, waits: &Waits, misses: &[bool]) -> Times {
+    pub fn rounds(&mut self, waits: &MemoryWaits, misses: &[bool]) -> Times {
         self.run(waits.len(), |at, start, done| {
             let bounds = waits.bounds[at];
             for earlier in &waits.earlier[bounds.line as usize..bounds.rest as usize] {
@@ -162,8 +162,8 @@ fn later(times: &mut Times, others: &Times) {
 mod tests {
     use super::*;
 
-    fn waits(count: usize, mut of: impl FnMut(usize) -> Vec<u32>) -> Waits {
-        let mut waits = Waits::default();
+    fn waits(count: usize, mut of: impl FnMut(usize) -> Vec<u32>) -> MemoryWaits {
+        let mut waits = MemoryWaits::default();
         (0..count).for_each(|at| waits.push(&[], &of(at), &[]));
         waits
     }
@@ -172,7 +172,7 @@ mod tests {
     fn a_chain_runs_one_per_cycle_whatever_the_window() {
         let chain = waits(4096, |at| if at > 0 { vec![at as u32 - 1] } else { vec![] });
         assert_eq!(
-            Flow::default().cycles(&chain, |_| Latency::UNIT)[..6],
+            FlowBuffers::default().cycles(&chain, |_| InsnLatency::UNIT)[..6],
             [4096; 6]
         );
     }
@@ -181,7 +181,7 @@ mod tests {
     fn independent_instructions_fill_the_window() {
         let free = waits(4096, |_| vec![]);
         assert_eq!(
-            Flow::default().cycles(&free, |_| Latency::UNIT)[..6],
+            FlowBuffers::default().cycles(&free, |_| InsnLatency::UNIT)[..6],
             [256, 128, 64, 32, 16, 8]
         );
     }
@@ -193,7 +193,7 @@ mod tests {
             |at| if at >= 4 { vec![at as u32 - 4] } else { vec![] },
         );
         assert_eq!(
-            Flow::default().cycles(&chains, |_| Latency::UNIT)[..6],
+            FlowBuffers::default().cycles(&chains, |_| InsnLatency::UNIT)[..6],
             [1024; 6]
         );
     }
@@ -209,7 +209,10 @@ mod tests {
             }
         });
         let misses: Vec<bool> = (0..4096).map(|at| at % 4 == 0).collect();
-        assert_eq!(Flow::default().rounds(&chase, &misses)[..6], [1024; 6]);
+        assert_eq!(
+            FlowBuffers::default().rounds(&chase, &misses)[..6],
+            [1024; 6]
+        );
     }
 
     #[test]
@@ -217,25 +220,25 @@ mod tests {
         let free = waits(4096, |_| vec![]);
         let misses: Vec<bool> = (0..4096).map(|at| at % 8 == 0).collect();
         assert_eq!(
-            Flow::default().rounds(&free, &misses)[..6],
+            FlowBuffers::default().rounds(&free, &misses)[..6],
             [256, 128, 64, 32, 16, 8]
         );
     }
 
     #[test]
     fn a_sum_waits_for_the_loads_but_the_loads_do_not_wait_for_the_sum() {
-        let mut sum = Waits::default();
+        let mut sum = MemoryWaits::default();
         (0..4096u32)
             .for_each(|at| sum.push(&[], &[], &[at.saturating_sub(1)][..at.min(1) as usize]));
-        let mut flow = Flow::default();
-        assert_eq!(flow.cycles(&sum, |_| Latency::UNIT)[5], 4096);
+        let mut flow = FlowBuffers::default();
+        assert_eq!(flow.cycles(&sum, |_| InsnLatency::UNIT)[5], 4096);
         assert_eq!(flow.rounds(&sum, &[true; 4096])[5], 8);
     }
 
     #[test]
     fn waiting_for_a_line_counts_only_for_misses() {
         // Every eighth instruction misses; the fourth after it uses the line and leads to the next miss.
-        let mut waits = Waits::default();
+        let mut waits = MemoryWaits::default();
         for at in 0..4096u32 {
             match at % 8 {
                 0 if at > 0 => waits.push(&[], &[at - 4], &[]),
@@ -244,8 +247,8 @@ mod tests {
             }
         }
         let misses: Vec<bool> = (0..4096).map(|at| at % 8 == 0).collect();
-        let mut flow = Flow::default();
+        let mut flow = FlowBuffers::default();
         assert_eq!(flow.rounds(&waits, &misses)[5], 512);
-        assert_eq!(flow.cycles(&waits, |_| Latency::UNIT)[5], 16);
+        assert_eq!(flow.cycles(&waits, |_| InsnLatency::UNIT)[5], 16);
     }
 }

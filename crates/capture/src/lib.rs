@@ -53,4 +53,6 @@ mod live_plugin;
 #[cfg(not(test))]
 mod plugin;
 #[cfg(not(test))]
+mod threads;
+#[cfg(not(test))]
 mod translation;

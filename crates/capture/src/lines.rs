@@ -32,7 +32,7 @@ impl Hasher for PageHasher {
 }
 
 /// Sparse array of words, indexed by line number.
-pub struct Lines {
+pub struct SparseLines {
     words: Vec<u64>,
     /// Page of each chunk.
     numbers: Vec<u64>,
@@ -40,7 +40,7 @@ pub struct Lines {
     recent: Box<[(u64, u32); RECENT]>,
 }
 
-impl Lines {
+impl SparseLines {
     pub fn new() -> Self {
         Self {
             words: Vec::new(),
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn words_are_zero_first_and_kept_afterwards() {
-        let mut lines = Lines::new();
+        let mut lines = SparseLines::new();
         for i in 0..10_000u64 {
             let line = i.wrapping_mul(0x1234_5678_9abc) % (1 << 42);
             let place = lines.place(line);

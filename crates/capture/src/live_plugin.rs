@@ -12,27 +12,22 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
 use countersteer_cache::wire::LIVE_FILTER_SETS;
 
-use crate::block::Block;
+use crate::block::TranslatedBlock;
 use crate::ffi;
 use crate::guest::Guest;
 use crate::layout::LIFELINE_SUFFIX;
 use crate::live::LiveThread;
 use crate::stream::out_of_the_way;
+use crate::threads::ThreadStates;
 use crate::translation::{become_qemu, end, execution, translated};
 
-/// Largest number of threads of a process at a time.
-const THREADS: usize = 1 << 16;
+static LIVE: ThreadStates<LiveThread> = ThreadStates::new();
+static SETTINGS: OnceLock<LiveSettings> = OnceLock::new();
 
-static LIVE: [AtomicPtr<LiveThread>; THREADS] =
-    [const { AtomicPtr::new(std::ptr::null_mut()) }; THREADS];
-static SETTINGS: OnceLock<Settings> = OnceLock::new();
-static PID: AtomicU32 = AtomicU32::new(0);
-
-struct Settings {
+struct LiveSettings {
     stream: SocketAddr,
     lifeline: SocketAddr,
     wrapper: Vec<CString>,
@@ -54,7 +49,7 @@ pub fn install(id: ffi::PluginId, name: &[u8]) -> c_int {
             return -1;
         }
     }
-    PID.store(std::process::id(), Relaxed);
+    LIVE.begin();
     // SAFETY: `id` is the one QEMU gave, and the callbacks have the types that QEMU expects.
     unsafe {
         ffi::qemu_plugin_register_vcpu_init_cb(id, on_init);
@@ -66,14 +61,14 @@ pub fn install(id: ffi::PluginId, name: &[u8]) -> c_int {
     0
 }
 
-fn settings(name: &[u8]) -> io::Result<Settings> {
+fn settings(name: &[u8]) -> io::Result<LiveSettings> {
     let own = std::fs::read("/proc/self/cmdline")?;
     let wrapper = own
         .split(|b| *b == 0)
         .take_while(|a| *a != b"-0")
         .filter_map(|a| CString::new(a).ok())
         .collect();
-    Ok(Settings {
+    Ok(LiveSettings {
         stream: SocketAddr::from_abstract_name(name)?,
         lifeline: SocketAddr::from_abstract_name([name, LIFELINE_SUFFIX.as_bytes()].concat())?,
         wrapper,
@@ -110,15 +105,6 @@ fn hold(lifeline: &SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the state of the calling thread.
-#[inline]
-fn live(index: c_uint) -> Option<&'static mut LiveThread> {
-    let pointer = LIVE.get(index as usize)?.load(Relaxed);
-    // SAFETY: entries are null or leaked boxes, freed only by the thread itself when it ends. QEMU calls back with a thread's
-    // index from that thread alone.
-    unsafe { pointer.as_mut() }
-}
-
 /// Ends the process if the receiver is gone.
 #[inline]
 fn obey(sent: io::Result<()>) {
@@ -128,61 +114,40 @@ fn obey(sent: io::Result<()>) {
 }
 
 extern "C" fn on_init(_id: ffi::PluginId, index: c_uint) {
-    let (Some(settings), Some(slot)) = (SETTINGS.get(), LIVE.get(index as usize)) else {
+    let Some(settings) = SETTINGS.get() else {
         return;
     };
-    match LiveThread::connect(&settings.stream, LIVE_FILTER_SETS) {
-        Ok(thread) => slot.store(Box::into_raw(Box::new(thread)), Relaxed),
-        Err(_) => end(),
-    }
+    LIVE.add(index, || {
+        let thread = LiveThread::connect(&settings.stream, LIVE_FILTER_SETS);
+        Some(thread.unwrap_or_else(|_| end()))
+    });
 }
 
 extern "C" fn on_exit(_id: ffi::PluginId, index: c_uint) {
-    let Some(slot) = LIVE.get(index as usize) else {
-        return;
-    };
-    let pointer = slot.swap(std::ptr::null_mut(), Relaxed);
-    if !pointer.is_null() {
-        // SAFETY: entries come from boxes, and the swap made this the only pointer.
-        let mut thread = unsafe { Box::from_raw(pointer) };
-        obey(thread.enter_kernel(true));
+    if let Some(mut thread) = LIVE.remove(index) {
+        obey(thread.stream.enter_kernel(true, 0));
     }
 }
 
 extern "C" fn on_block(index: c_uint, datum: *mut c_void) {
     // SAFETY: the datum is the leaked block that was registered with this callback.
-    let block: &'static Block = unsafe { &*datum.cast::<Block>() };
-    if let Some(thread) = live(index) {
+    let block: &'static TranslatedBlock = unsafe { &*datum.cast::<TranslatedBlock>() };
+    if let Some(thread) = LIVE.own(index) {
         obey(thread.block(block));
     }
 }
 
 extern "C" fn on_memory(index: c_uint, info: u32, address: u64, _: *mut c_void) {
-    if let Some(thread) = live(index) {
-        thread.memory(info, address);
+    if let Some(thread) = LIVE.own(index) {
+        thread.stream.data(info, address);
     }
 }
 
 extern "C" fn on_translate(_id: ffi::PluginId, tb: *mut ffi::Tb) {
-    // SAFETY: QEMU's block and its instructions are valid during this call; the blocks live forever.
+    // SAFETY: QEMU's block and its instructions are valid during this call.
     unsafe {
-        let Some(of) = translated(tb) else { return };
-        ffi::qemu_plugin_register_vcpu_tb_exec_cb(
-            tb,
-            on_block,
-            ffi::NO_REGISTERS,
-            std::ptr::from_ref(of.block).cast_mut().cast(),
-        );
-        for (insn, usage) in of.insns.iter().zip(of.memory) {
-            if usage.is_some() {
-                ffi::qemu_plugin_register_vcpu_mem_cb(
-                    *insn,
-                    on_memory,
-                    ffi::NO_REGISTERS,
-                    ffi::READ_WRITE,
-                    std::ptr::null_mut(),
-                );
-            }
+        if let Some(of) = translated(tb) {
+            of.observe(tb, on_block, |_| on_memory);
         }
     }
 }
@@ -200,44 +165,32 @@ extern "C" fn on_call(
     _a7: u64,
     _a8: u64,
 ) {
-    let (Some(thread), Some(settings)) = (live(index), SETTINGS.get()) else {
+    let (Some(thread), Some(settings)) = (LIVE.own(index), SETTINGS.get()) else {
         return;
     };
     // SAFETY: these are the arguments of a call that the program makes.
     if let Some(execution) = unsafe { execution(number, [a1, a2, a3, a4, a5]) } {
-        obey(thread.flush());
+        obey(thread.stream.send(0, 0));
         // SAFETY: as above.
         unsafe { become_qemu(&settings.wrapper, &execution) };
         return;
     }
-    obey(thread.enter_kernel(number == Guest::own().calls().exit_group));
+    let ends = number == Guest::own().calls().exit_group;
+    obey(thread.stream.enter_kernel(ends, 0));
 }
 
 extern "C" fn on_call_return(_id: ffi::PluginId, index: c_uint, number: i64, result: i64) {
-    let forked = result == 0 && Guest::own().calls().forks.contains(&number);
-    let Some(settings) = SETTINGS.get().filter(|_| forked) else {
+    let Some(settings) = SETTINGS.get() else {
         return;
     };
-    if std::process::id() == PID.load(Relaxed) {
+    // The sockets of other threads would keep the parent's streams open.
+    if !LIVE.is_forked(index, (number, result), |of| of.stream.abandon()) {
         return;
-    }
-    PID.store(std::process::id(), Relaxed);
-    for (other, slot) in LIVE.iter().enumerate() {
-        if other == index as usize {
-            continue;
-        }
-        // The state is a copy of the parent's and stays unused. Only the sockets matter: they would keep the parent's streams
-        // open.
-        let parents = slot.swap(std::ptr::null_mut(), Relaxed);
-        // SAFETY: entries are null or leaked boxes, and the threads that they belong to are not in this process.
-        if let Some(parents) = unsafe { parents.as_ref() } {
-            parents.abandon();
-        }
     }
     if hold(&settings.lifeline).is_err() {
         end();
     }
-    if let Some(thread) = live(index) {
+    if let Some(thread) = LIVE.own(index) {
         obey(thread.reconnect(&settings.stream, LIVE_FILTER_SETS));
     }
 }

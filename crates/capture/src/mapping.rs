@@ -11,12 +11,12 @@ use std::slice;
 use crate::layout::PAGE;
 
 /// Words of a file in memory.
-pub struct Mapping {
+pub struct MappedWords {
     words: NonNull<u64>,
     len: usize,
 }
 
-impl Mapping {
+impl MappedWords {
     /// Maps the first `bytes` of `file`.
     pub fn new(file: &File, bytes: usize) -> io::Result<Self> {
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
@@ -70,7 +70,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for MappedWords {
     fn drop(&mut self) {
         // SAFETY: address and length are those of the mapping, and nothing borrows from self any more.
         unsafe { libc::munmap(self.words.as_ptr().cast::<c_void>(), self.len * 8) };

@@ -9,13 +9,13 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 use crate::layout::{self, MAX_WINDOWS, PAGE, header, record};
-use crate::mapping::Mapping;
-use crate::shared::Control;
+use crate::mapping::MappedWords;
+use crate::shared::WindowControl;
 
 const HEADER_WORDS: usize = PAGE / 8;
 
 pub struct ThreadFile {
-    mapping: Mapping,
+    mapping: MappedWords,
     live: usize,
     window_length: u64,
     /// Number of windows that fit, as far as is known.
@@ -24,7 +24,7 @@ pub struct ThreadFile {
 
 impl ThreadFile {
     /// Creates the next file of the recording.
-    pub fn create(directory: &Path, control: &Control) -> io::Result<Self> {
+    pub fn create(directory: &Path, control: &WindowControl) -> io::Result<Self> {
         let ordinal = control.next_thread();
         let path = directory.join(format!("{ordinal:06}.{}", layout::THREAD_SUFFIX));
         let file = OpenOptions::new()
@@ -34,7 +34,7 @@ impl ThreadFile {
             .open(path)?;
         file.set_len(layout::THREAD_BYTES as u64)?;
         let mut this = Self {
-            mapping: Mapping::new(&file, layout::THREAD_BYTES)?,
+            mapping: MappedWords::new(&file, layout::THREAD_BYTES)?,
             live: HEADER_WORDS,
             window_length: layout::FIRST_WINDOW,
             most: MAX_WINDOWS,
@@ -132,7 +132,7 @@ mod tests {
         let directory =
             std::env::temp_dir().join(format!("steer-output-test-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        let control = Control::create_for_test(&directory);
+        let control = WindowControl::create_for_test(&directory);
         // Only this number of windows fits.
         for most in [MAX_WINDOWS, 7, 2, 1] {
             let mut file = ThreadFile::create(&directory, &control).unwrap();

@@ -1,29 +1,26 @@
 //! Entry points for QEMU.
 //!
-//! Input: QEMU's callbacks, from all threads at once. Output: calls of the thread's [`Vcpu`]. A table indexed by QEMU's thread
-//! number holds the state of each thread; only that thread uses it while it runs.
+//! Input: QEMU's callbacks, from all threads at once. Output: calls of the thread's [`Vcpu`].
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::sync::{LazyLock, OnceLock};
 
 use countersteer_model::profile::CaveatKind;
 
-use crate::block::{Block, MemoryUse};
+use crate::block::{MemoryUse, TranslatedBlock};
 use crate::caveats;
 use crate::ffi;
 use crate::guest::{Guest, IO_URING_SETUP};
 use crate::layout::{COMMAND_FILE, Measure};
 use crate::live_plugin;
-use crate::shared::Control;
+use crate::shared::WindowControl;
+use crate::threads::ThreadStates;
 use crate::translation::{become_qemu, end, execution, translated};
-use crate::vcpu::{Vcpu, Verdict};
-
-/// Largest number of threads of a process at a time.
-const THREADS: usize = 1 << 16;
+use crate::vcpu::{CallerAction, Vcpu};
 
 /// Interface version; QEMU reads it after loading the plugin.
 #[unsafe(no_mangle)]
@@ -39,19 +36,17 @@ extern "C" fn declare_version() {
     qemu_plugin_version.store(ffi::declared_version(), Relaxed);
 }
 
-static VCPUS: [AtomicPtr<Vcpu>; THREADS] =
-    [const { AtomicPtr::new(std::ptr::null_mut()) }; THREADS];
-static SETTINGS: OnceLock<Settings> = OnceLock::new();
+static VCPUS: ThreadStates<Vcpu> = ThreadStates::new();
+static SETTINGS: OnceLock<RecorderSettings> = OnceLock::new();
 
 thread_local! {
     /// True if the thread is about to become an unrecorded program, and this was noted. If its call returns, the call failed.
     static LEAVES: Cell<bool> = const { Cell::new(false) };
 }
-static PID: AtomicU32 = AtomicU32::new(0);
 
-struct Settings {
+struct RecorderSettings {
     directory: PathBuf,
-    control: Control,
+    control: WindowControl,
     wrapper: Vec<CString>,
     measure: Measure,
     /// Send events, through a filter of this many sets.
@@ -120,7 +115,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
             return -1;
         }
     }
-    PID.store(std::process::id(), Relaxed);
+    VCPUS.begin();
     // SAFETY: `id` is the one QEMU gave, and the callbacks have the types that QEMU expects.
     unsafe {
         ffi::qemu_plugin_register_vcpu_init_cb(id, on_init);
@@ -133,16 +128,20 @@ pub unsafe extern "C" fn qemu_plugin_install(
     0
 }
 
-fn settings(directory: &Path, measure: Measure, stream: Option<u32>) -> std::io::Result<Settings> {
+fn settings(
+    directory: &Path,
+    measure: Measure,
+    stream: Option<u32>,
+) -> std::io::Result<RecorderSettings> {
     let command = std::fs::read(directory.join(COMMAND_FILE))?;
     let wrapper = command
         .split(|b| *b == 0)
         .filter(|a| !a.is_empty())
         .filter_map(|a| CString::new(a).ok())
         .collect();
-    Ok(Settings {
+    Ok(RecorderSettings {
         directory: directory.to_owned(),
-        control: Control::open(directory)?,
+        control: WindowControl::open(directory)?,
         wrapper,
         // Who reads the events wants those of all branches.
         measure: match stream {
@@ -154,42 +153,37 @@ fn settings(directory: &Path, measure: Measure, stream: Option<u32>) -> std::io:
     })
 }
 
-fn obey(verdict: Verdict) {
-    if verdict == Verdict::Stop {
+fn obey(verdict: CallerAction) {
+    if verdict == CallerAction::Stop {
         end();
     }
 }
 
-/// Returns the state of the calling thread.
-#[inline]
-fn vcpu(index: c_uint) -> Option<&'static mut Vcpu> {
-    let pointer = VCPUS.get(index as usize)?.load(Relaxed);
-    // SAFETY: entries are null or leaked boxes, freed only by the thread itself when it ends. QEMU calls back with a thread's
-    // index from that thread alone.
-    unsafe { pointer.as_mut() }
+extern "C" fn on_init(_id: ffi::PluginId, index: c_uint) {
+    if let Some(settings) = SETTINGS.get() {
+        VCPUS.add(index, || start(settings));
+    }
 }
 
-extern "C" fn on_init(_id: ffi::PluginId, index: c_uint) {
-    let (Some(settings), Some(slot)) = (SETTINGS.get(), VCPUS.get(index as usize)) else {
-        return;
-    };
+/// Starts to record a thread; if that is not possible, it continues unrecorded.
+fn start(settings: &'static RecorderSettings) -> Option<Vcpu> {
     match Vcpu::new(&settings.directory, &settings.control, settings.measure) {
         Ok(mut vcpu) => {
             connect(&mut vcpu, settings);
-            slot.store(Box::into_raw(Box::new(vcpu)), Relaxed);
+            Some(vcpu)
         }
-        // The thread continues unrecorded.
         Err(error) => {
             settings
                 .control
                 .note(CaveatKind::NotRecorded, &settings.program);
             eprintln!("steer: cannot record a thread: {error}");
+            None
         }
     }
 }
 
 /// Connects a thread with the receiver of its events.
-fn connect(vcpu: &mut Vcpu, settings: &Settings) {
+fn connect(vcpu: &mut Vcpu, settings: &RecorderSettings) {
     let connected = settings
         .stream
         .map(|sets| vcpu.connect(&settings.directory, sets));
@@ -199,38 +193,27 @@ fn connect(vcpu: &mut Vcpu, settings: &Settings) {
 }
 
 extern "C" fn on_exit(_id: ffi::PluginId, index: c_uint) {
-    let Some(slot) = VCPUS.get(index as usize) else {
-        return;
-    };
-    let pointer = slot.swap(std::ptr::null_mut(), Relaxed);
-    if !pointer.is_null() {
-        // SAFETY: entries come from boxes, and the swap made this the only pointer.
-        let mut vcpu = unsafe { Box::from_raw(pointer) };
+    if let Some(mut vcpu) = VCPUS.remove(index) {
         vcpu.exit();
     }
 }
 
 extern "C" fn on_process_end(_id: ffi::PluginId, _datum: *mut c_void) {
-    for slot in &VCPUS {
-        // SAFETY: other threads may still run, so only atomic fields are touched.
-        if let Some(vcpu) = unsafe { slot.load(Relaxed).as_ref() } {
-            vcpu.release();
-        }
-    }
+    VCPUS.for_each(Vcpu::release);
 }
 
 extern "C" fn on_block(index: c_uint, datum: *mut c_void) {
     // SAFETY: the datum is the leaked block that was registered with this callback.
-    let block: &'static Block = unsafe { &*datum.cast::<Block>() };
-    if let Some(vcpu) = vcpu(index) {
+    let block: &'static TranslatedBlock = unsafe { &*datum.cast::<TranslatedBlock>() };
+    if let Some(vcpu) = VCPUS.own(index) {
         obey(vcpu.block(block));
     }
 }
 
 extern "C" fn on_sampled_block(index: c_uint, datum: *mut c_void) {
     // SAFETY: as for `on_block`.
-    let block: &'static Block = unsafe { &*datum.cast::<Block>() };
-    if let Some(vcpu) = vcpu(index)
+    let block: &'static TranslatedBlock = unsafe { &*datum.cast::<TranslatedBlock>() };
+    if let Some(vcpu) = VCPUS.own(index)
         && !vcpu.common_block(block)
     {
         on_special_block(vcpu, block);
@@ -239,48 +222,32 @@ extern "C" fn on_sampled_block(index: c_uint, datum: *mut c_void) {
 
 /// Passes on a block; out of line, so that the common case saves no registers.
 #[inline(never)]
-extern "C" fn on_special_block(vcpu: &mut Vcpu, block: &'static Block) {
+extern "C" fn on_special_block(vcpu: &mut Vcpu, block: &'static TranslatedBlock) {
     obey(vcpu.special_block(block));
 }
 
 extern "C" fn on_streamed_block(index: c_uint, datum: *mut c_void) {
     // SAFETY: as for `on_block`.
-    let block: &'static Block = unsafe { &*datum.cast::<Block>() };
-    if let Some(vcpu) = vcpu(index) {
+    let block: &'static TranslatedBlock = unsafe { &*datum.cast::<TranslatedBlock>() };
+    if let Some(vcpu) = VCPUS.own(index) {
         obey(vcpu.streamed_block(block));
     }
 }
 
-extern "C" fn on_streamed_memory<const WIDE: bool, const SPLIT: bool>(
+extern "C" fn on_memory<const WIDE: bool, const SPLIT: bool, const STREAMED: bool>(
     index: c_uint,
     info: u32,
     address: u64,
     datum: *mut c_void,
 ) {
-    if let Some(vcpu) = vcpu(index) {
-        vcpu.streamed_memory::<WIDE>(info, address, datum as usize, SPLIT);
+    let Some(vcpu) = VCPUS.own(index) else { return };
+    if STREAMED {
+        vcpu.stream_memory(info, address);
     }
-}
-
-extern "C" fn on_memory<const WIDE: bool>(
-    index: c_uint,
-    info: u32,
-    address: u64,
-    datum: *mut c_void,
-) {
-    if let Some(vcpu) = vcpu(index) {
-        vcpu.memory::<WIDE>(info, address, datum as usize);
-    }
-}
-
-extern "C" fn on_split_memory<const WIDE: bool>(
-    index: c_uint,
-    info: u32,
-    address: u64,
-    datum: *mut c_void,
-) {
-    if let Some(vcpu) = vcpu(index) {
+    if SPLIT {
         vcpu.split_memory::<WIDE>(info, address, datum as usize);
+    } else {
+        vcpu.memory::<WIDE>(info, address, datum as usize);
     }
 }
 
@@ -289,7 +256,6 @@ extern "C" fn on_translate(_id: ffi::PluginId, tb: *mut ffi::Tb) {
     let Some(of) = (unsafe { translated(tb) }) else {
         return;
     };
-    let block = of.block;
     if let Some(address) = of.asks_features {
         note_features(address);
     }
@@ -300,26 +266,8 @@ extern "C" fn on_translate(_id: ffi::PluginId, tb: *mut ffi::Tb) {
         Some(Measure::Sampled) => on_sampled_block,
         _ => on_block,
     };
-    // SAFETY: as above; the blocks live forever.
-    unsafe {
-        ffi::qemu_plugin_register_vcpu_tb_exec_cb(
-            tb,
-            on_block,
-            ffi::NO_REGISTERS,
-            std::ptr::from_ref(block).cast_mut().cast(),
-        );
-        for (insn, usage) in of.insns.iter().zip(of.memory) {
-            let Some(usage) = usage else { continue };
-            let callback = memory_callback(usage, streams);
-            ffi::qemu_plugin_register_vcpu_mem_cb(
-                *insn,
-                callback,
-                ffi::NO_REGISTERS,
-                ffi::READ_WRITE,
-                usage.pack() as *mut c_void,
-            );
-        }
-    }
+    // SAFETY: as above.
+    unsafe { of.observe(tb, on_block, |usage| memory_callback(usage, streams)) };
 }
 
 /// Notes that code queries the processor's features: QEMU does not report all of the host's features. The dynamic linker queries
@@ -359,15 +307,15 @@ fn is_recent() -> bool {
 /// Returns the callback for an instruction: the models have a version for recent processors.
 fn memory_callback(usage: &MemoryUse, streams: bool) -> ffi::MemoryCallback {
     static WIDE: LazyLock<bool> = LazyLock::new(is_recent);
-    match (streams, usage.repeat || usage.split, *WIDE) {
-        (false, false, true) => on_memory::<true>,
-        (false, false, false) => on_memory::<false>,
-        (false, true, true) => on_split_memory::<true>,
-        (false, true, false) => on_split_memory::<false>,
-        (true, false, true) => on_streamed_memory::<true, false>,
-        (true, false, false) => on_streamed_memory::<false, false>,
-        (true, true, true) => on_streamed_memory::<true, true>,
-        (true, true, false) => on_streamed_memory::<false, true>,
+    match (*WIDE, usage.repeat || usage.split, streams) {
+        (true, false, false) => on_memory::<true, false, false>,
+        (false, false, false) => on_memory::<false, false, false>,
+        (true, true, false) => on_memory::<true, true, false>,
+        (false, true, false) => on_memory::<false, true, false>,
+        (true, false, true) => on_memory::<true, false, true>,
+        (false, false, true) => on_memory::<false, false, true>,
+        (true, true, true) => on_memory::<true, true, true>,
+        (false, true, true) => on_memory::<false, true, true>,
     }
 }
 
@@ -384,7 +332,7 @@ extern "C" fn on_call(
     _a7: u64,
     _a8: u64,
 ) {
-    let (Some(vcpu), Some(settings)) = (vcpu(index), SETTINGS.get()) else {
+    let (Some(vcpu), Some(settings)) = (VCPUS.own(index), SETTINGS.get()) else {
         return;
     };
     obey(vcpu.enter_call());
@@ -405,21 +353,17 @@ extern "C" fn on_call(
 }
 
 extern "C" fn on_call_return(_id: ffi::PluginId, index: c_uint, number: i64, result: i64) {
-    let (Some(vcpu), Some(settings)) = (vcpu(index), SETTINGS.get()) else {
+    let (Some(vcpu), Some(settings)) = (VCPUS.own(index), SETTINGS.get()) else {
         return;
     };
-    if result == 0
-        && Guest::own().calls().forks.contains(&number)
-        && std::process::id() != PID.load(Relaxed)
-    {
-        adopt(index);
+    if VCPUS.is_forked(index, (number, result), |_| ()) {
         if let Err(error) = vcpu.fork(&settings.directory) {
             settings
                 .control
                 .note(CaveatKind::NotRecorded, &settings.program);
             eprintln!("steer: cannot record a child process: {error}");
             // The child runs on unrecorded and does not count as runnable. The state is a copy of its parent's.
-            VCPUS[index as usize].store(std::ptr::null_mut(), Relaxed);
+            VCPUS.remove(index).map(Box::leak);
             return;
         }
         connect(vcpu, settings);
@@ -433,15 +377,4 @@ extern "C" fn on_call_return(_id: ffi::PluginId, index: c_uint, number: i64, res
             .note(CaveatKind::IoUring, &settings.program);
     }
     obey(vcpu.leave_call());
-}
-
-/// Makes a forked process forget the threads of its parent.
-fn adopt(own: c_uint) {
-    PID.store(std::process::id(), Relaxed);
-    for (index, slot) in VCPUS.iter().enumerate() {
-        if index != own as usize && !slot.load(Relaxed).is_null() {
-            // The state is a copy of the parent's and stays unused.
-            slot.store(std::ptr::null_mut(), Relaxed);
-        }
-    }
 }

@@ -7,7 +7,7 @@
 
 use countersteer_model::profile::LogHistogram;
 
-use crate::block::{Block, End, SAMPLES_LINE, SAMPLES_PAGE};
+use crate::block::{BlockEnd, SAMPLES_LINE, SAMPLES_PAGE, TranslatedBlock};
 use crate::layout::{REACH_BUCKETS, REACH_NEAR, Reached, record};
 use crate::near::Near;
 use crate::recency::{Recency, Touch};
@@ -19,14 +19,14 @@ const PAGE_SHIFT: u32 = 6;
 const BRANCH_SHIFT: u32 = 1;
 
 /// LRU stack of items of one kind.
-struct Stack {
+struct LruStack {
     near: Near,
     recency: Recency,
     /// Items for which one in the stack stands.
     one_in: u64,
 }
 
-impl Stack {
+impl LruStack {
     fn new() -> Self {
         Self {
             near: Near::new(),
@@ -82,11 +82,11 @@ impl Stack {
 }
 
 /// LRU stacks of a thread.
-pub struct Reach {
-    lines: Stack,
-    branches: Stack,
-    code_pages: Stack,
-    data_pages: Stack,
+pub struct ReachStacks {
+    lines: LruStack,
+    branches: LruStack,
+    code_pages: LruStack,
+    data_pages: LruStack,
     /// Line of the last fetched instruction.
     line: u64,
     /// Page of the last fetch of a sampled recording.
@@ -94,7 +94,7 @@ pub struct Reach {
 }
 
 /// Returns [`SAMPLES_LINE`] and [`SAMPLES_PAGE`] if a line or a page of a block is in the sample.
-pub fn sampled_code(block: &Block) -> u8 {
+pub fn sampled_code(block: &TranslatedBlock) -> u8 {
     let mut parts = 0;
     for line in lines(block.pc, block.after) {
         if sample::keeps(line, sample::LINES) {
@@ -108,8 +108,8 @@ pub fn sampled_code(block: &Block) -> u8 {
 }
 
 /// True if the branch at the end of a block is in the sample.
-pub fn samples_branch(block: &Block) -> bool {
-    block.end != End::Fall && sample::keeps(block.branch >> BRANCH_SHIFT, sample::LINES)
+pub fn samples_branch(block: &TranslatedBlock) -> bool {
+    block.end != BlockEnd::Fall && sample::keeps(block.branch >> BRANCH_SHIFT, sample::LINES)
 }
 
 /// Returns the lines of the code from `pc` up to `after`. A block without a known end is one line.
@@ -119,13 +119,13 @@ fn lines(pc: u64, after: u64) -> std::ops::RangeInclusive<u64> {
     pc >> 6..=last >> 6
 }
 
-impl Reach {
+impl ReachStacks {
     pub fn new() -> Self {
         Self {
-            lines: Stack::new(),
-            branches: Stack::new(),
-            code_pages: Stack::new(),
-            data_pages: Stack::new(),
+            lines: LruStack::new(),
+            branches: LruStack::new(),
+            code_pages: LruStack::new(),
+            data_pages: LruStack::new(),
             line: crate::near::NO_LINE,
             page: crate::near::NO_LINE,
         }
@@ -135,12 +135,12 @@ impl Reach {
     #[inline(always)]
     pub fn block(
         &mut self,
-        previous: &Block,
-        block: &Block,
+        previous: &TranslatedBlock,
+        block: &TranslatedBlock,
         into: &mut [u64; record::WORDS],
         exact: bool,
     ) {
-        let taken = previous.end != End::Fall && block.pc != previous.after;
+        let taken = previous.end != BlockEnd::Fall && block.pc != previous.after;
         if taken {
             self.take(previous.branch, into, exact);
         }
@@ -181,8 +181,8 @@ impl Reach {
     #[inline(never)]
     pub fn sampled_block(
         &mut self,
-        previous: &Block,
-        block: &Block,
+        previous: &TranslatedBlock,
+        block: &TranslatedBlock,
         into: &mut [u64; record::WORDS],
         exact: bool,
     ) {
@@ -256,7 +256,7 @@ mod tests {
 
     /// Fetches a loop over `lines` lines, with a taken branch at the end of each, five times.
     fn looped(lines: u64, exact: bool) -> Box<[u64; record::WORDS]> {
-        let mut reach = Reach::new();
+        let mut reach = ReachStacks::new();
         let mut record = Box::new([0; record::WORDS]);
         for line in (0..5).flat_map(|_| 0..lines) {
             reach.fetch(line * 64, line * 64 + 64, &mut record, exact);
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_line_counts_once_until_it_is_left() {
-        let mut reach = Reach::new();
+        let mut reach = ReachStacks::new();
         assert!(reach.leaves(0x1000, 0x1010));
         let mut record = Box::new([0; record::WORDS]);
         reach.fetch(0x1000, 0x1010, &mut record, true);

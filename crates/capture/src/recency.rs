@@ -3,7 +3,7 @@
 //! Input: touched lines in program order. Output: for each touch, the number of distinct lines touched since the last touch of
 //! the same line, and the time since. Each line's word holds its position in [`Stamps`] and the time of its last touch.
 
-use crate::lines::Lines;
+use crate::lines::SparseLines;
 use crate::stamps::Stamps;
 
 /// Bits of a line's word for its position in [`Stamps`], plus one; the rest is the time of its last touch.
@@ -27,14 +27,14 @@ pub enum Touch {
 /// LRU stack of one thread.
 pub struct Recency {
     stamps: Stamps,
-    lines: Lines,
+    lines: SparseLines,
 }
 
 impl Recency {
     pub fn new() -> Self {
         Self {
             stamps: Stamps::new(0),
-            lines: Lines::new(),
+            lines: SparseLines::new(),
         }
     }
 

@@ -7,7 +7,7 @@
 //!
 //! Source: Eyerman, Smith and Eeckhout, Characterizing the branch misprediction penalty, ISPASS 2006.
 
-use crate::flow::{Latency, Waits};
+use crate::flow::{InsnLatency, MemoryWaits};
 
 /// Instructions dispatched per cycle.
 const WIDTH: u32 = 5;
@@ -17,7 +17,11 @@ const WINDOW: usize = 128;
 const REFILL: u32 = 15;
 
 /// Returns the cycles of the branches at the positions `wrong` (ascending).
-pub fn resolution(waits: &Waits, wrong: &[u32], latency: impl Fn(usize) -> Latency) -> u64 {
+pub fn resolution(
+    waits: &MemoryWaits,
+    wrong: &[u32],
+    latency: impl Fn(usize) -> InsnLatency,
+) -> u64 {
     let mut done: Vec<u32> = Vec::with_capacity(waits.len());
     let mut retired: Vec<u32> = Vec::with_capacity(waits.len());
     let mut wrong = wrong.iter().copied().peekable();
@@ -52,23 +56,23 @@ mod tests {
 
     #[test]
     fn a_branch_waits_for_the_chain_it_depends_on() {
-        let mut chain = Waits::default();
+        let mut chain = MemoryWaits::default();
         (0..21u32)
             .for_each(|at| chain.push(&[], &[], &[at.saturating_sub(1)][..at.min(1) as usize]));
         // Dispatched in cycle 4, done in cycle 21.
-        assert_eq!(resolution(&chain, &[20], |_| Latency::UNIT), 17);
-        let mut free = Waits::default();
+        assert_eq!(resolution(&chain, &[20], |_| InsnLatency::UNIT), 17);
+        let mut free = MemoryWaits::default();
         (0..21).for_each(|_| free.push(&[], &[], &[]));
-        assert_eq!(resolution(&free, &[20], |_| Latency::UNIT), 1);
-        assert_eq!(resolution(&free, &[], |_| Latency::UNIT), 0);
+        assert_eq!(resolution(&free, &[20], |_| InsnLatency::UNIT), 1);
+        assert_eq!(resolution(&free, &[], |_| InsnLatency::UNIT), 0);
     }
 
     #[test]
     fn a_branch_soon_after_another_waits_for_little() {
-        let mut chain = Waits::default();
+        let mut chain = MemoryWaits::default();
         (0..20u32)
             .for_each(|at| chain.push(&[], &[], &[at.saturating_sub(1)][..at.min(1) as usize]));
-        let both = resolution(&chain, &[9, 10], |_| Latency::UNIT);
+        let both = resolution(&chain, &[9, 10], |_| InsnLatency::UNIT);
         assert_eq!(both, 9 + 1, "the second begins when the first is resolved");
     }
 }

@@ -11,24 +11,24 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use countersteer_model::profile::CaveatKind;
 
 use crate::layout::{self, PAGE, control};
-use crate::mapping::Mapping;
+use crate::mapping::MappedWords;
 
-pub struct Control {
-    mapping: Mapping,
+pub struct WindowControl {
+    mapping: MappedWords,
 }
 
 // SAFETY: the page is only ever touched through atomic operations.
-unsafe impl Send for Control {}
+unsafe impl Send for WindowControl {}
 // SAFETY: as above.
-unsafe impl Sync for Control {}
+unsafe impl Sync for WindowControl {}
 
-impl Control {
+impl WindowControl {
     /// Opens the control file of the scratch directory.
     pub fn open(directory: &Path) -> io::Result<Self> {
         let path = directory.join(layout::CONTROL_FILE);
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let this = Self {
-            mapping: Mapping::new(&file, PAGE)?,
+            mapping: MappedWords::new(&file, PAGE)?,
         };
         if this.word(control::MAGIC).load(Relaxed) != layout::CONTROL_MAGIC {
             return Err(io::Error::new(

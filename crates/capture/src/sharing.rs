@@ -1,6 +1,6 @@
 //! Directory of the lines that threads of the process touch: of each line, the threads with a valid copy.
 //!
-//! Input: accesses of all threads while at least two run. Output: for an access, its [`Use`] of the line. Copies are never evicted, as in
+//! Input: accesses of all threads while at least two run. Output: for an access, its [`LineUse`] of the line. Copies are never evicted, as in
 //! caches without end, so that all lost copies are lost to stores of others. The directory has a sample of the lines.
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ static DIRECTORY: LazyLock<Directory> = LazyLock::new(Directory::new);
 
 /// Use of a line by an access of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Use {
+pub struct LineUse {
     /// True if other threads touched the line, now or before.
     pub shared: bool,
     /// True if the thread had a copy that another thread's store invalidated.
@@ -34,11 +34,11 @@ pub struct Use {
 }
 
 /// Membership of a thread in its process. Threads whose numbers differ by a multiple of 64 count as one.
-pub struct Member {
+pub struct ProcessMember {
     bit: u64,
 }
 
-impl Member {
+impl ProcessMember {
     pub fn new() -> Self {
         THREADS.fetch_add(1, Relaxed);
         Self {
@@ -63,7 +63,7 @@ impl Member {
 
     /// Notes an access to a line, and returns its use; `None` if the line is not in the sample.
     #[inline(always)]
-    pub fn access(&self, line: u64, write: bool) -> Option<Use> {
+    pub fn access(&self, line: u64, write: bool) -> Option<LineUse> {
         sample::keeps(line, LINES).then(|| DIRECTORY.access(line, self.bit, write))
     }
 }
@@ -75,10 +75,10 @@ struct Copies {
     valid: u64,
 }
 
-type Part = HashMap<u64, Copies, BuildHasherDefault<PageHasher>>;
+type SharedPart = HashMap<u64, Copies, BuildHasherDefault<PageHasher>>;
 
 struct Directory {
-    parts: Vec<Mutex<Part>>,
+    parts: Vec<Mutex<SharedPart>>,
 }
 
 impl Directory {
@@ -89,14 +89,14 @@ impl Directory {
     }
 
     #[inline(never)]
-    fn access(&self, line: u64, bit: u64, write: bool) -> Use {
+    fn access(&self, line: u64, bit: u64, write: bool) -> LineUse {
         let hash = sample::hash(line, LINES) >> 32;
         let part = &self.parts[hash as usize % PARTS];
         let Some(mut part) = (0..ATTEMPTS).find_map(|_| part.try_lock().ok()) else {
-            return Use::default();
+            return LineUse::default();
         };
         let copies = part.entry(line).or_default();
-        let of = Use {
+        let of = LineUse {
             shared: copies.touched & !bit != 0,
             invalidated: copies.touched & bit != 0 && copies.valid & bit == 0,
         };
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn one_line_of_each_group_is_in_the_directory() {
-        let member = Member { bit: 1 };
+        let member = ProcessMember { bit: 1 };
         let kept = (0..800).filter(|line| member.access(1 << 40 | line, false).is_some());
         assert_eq!(kept.count(), 100);
     }

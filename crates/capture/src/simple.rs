@@ -4,7 +4,7 @@
 //! outcomes, with a counter of two bits. Blocks that end otherwise have two entries of their own, which are always right. So they need no
 //! condition, which would be mispredicted itself.
 
-use crate::block::{Block, End};
+use crate::block::{BlockEnd, TranslatedBlock};
 
 /// Entries for branches.
 const BRANCHES: u16 = 1 << 12;
@@ -22,11 +22,13 @@ pub struct Simple {
 }
 
 /// Returns the entry of a block.
-pub fn slot(block: &Block) -> u16 {
+pub fn slot(block: &TranslatedBlock) -> u16 {
     match block.end {
-        End::Condition => ((block.branch ^ block.branch >> 12) % u64::from(BRANCHES)) as u16,
-        End::Jump | End::Call => ALWAYS,
-        End::Fall | End::IndirectCall | End::IndirectJump | End::Return => NEVER,
+        BlockEnd::Condition => ((block.branch ^ block.branch >> 12) % u64::from(BRANCHES)) as u16,
+        BlockEnd::Jump | BlockEnd::Call => ALWAYS,
+        BlockEnd::Fall | BlockEnd::IndirectCall | BlockEnd::IndirectJump | BlockEnd::Return => {
+            NEVER
+        }
     }
 }
 
@@ -40,7 +42,7 @@ impl Simple {
 
     /// Predicts the branch at the end of a block, and learns its outcome `next`.
     #[inline(always)]
-    pub fn resolve(&mut self, block: &Block, next: u64) {
+    pub fn resolve(&mut self, block: &TranslatedBlock, next: u64) {
         let taken = u8::from(next == block.target);
         let counter = &mut self.counters[usize::from(block.slot)];
         self.wrong += u64::from(*counter >> 1 ^ taken);
@@ -52,16 +54,16 @@ impl Simple {
 mod tests {
     use super::*;
 
-    fn wrong(end: End, next: impl Fn(u64) -> u64) -> u64 {
-        let mut block = Block {
+    fn wrong(end: BlockEnd, next: impl Fn(u64) -> u64) -> u64 {
+        let mut block = TranslatedBlock {
             branch: 0x1234,
-            target: if end > End::Fall && end != End::Return {
+            target: if end > BlockEnd::Fall && end != BlockEnd::Return {
                 0x2000
             } else {
                 0
             },
             end,
-            ..Block::default()
+            ..TranslatedBlock::default()
         };
         block.slot = slot(&block);
         let mut simple = Simple::new();
@@ -72,9 +74,13 @@ mod tests {
     #[test]
     fn only_conditional_branches_are_mispredicted() {
         let seventh = |nth: u64| if nth % 7 == 6 { 0x1238 } else { 0x2000 };
-        assert_eq!(wrong(End::Condition, seventh), 1 + 14, "once to learn it");
-        assert_eq!(wrong(End::Jump, |_| 0x2000), 0);
-        assert_eq!(wrong(End::Fall, |_| 0x1238), 0);
-        assert_eq!(wrong(End::Return, |nth| 0x4000 + nth), 0);
+        assert_eq!(
+            wrong(BlockEnd::Condition, seventh),
+            1 + 14,
+            "once to learn it"
+        );
+        assert_eq!(wrong(BlockEnd::Jump, |_| 0x2000), 0);
+        assert_eq!(wrong(BlockEnd::Fall, |_| 0x1238), 0);
+        assert_eq!(wrong(BlockEnd::Return, |nth| 0x4000 + nth), 0);
     }
 }

@@ -8,10 +8,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
 
-use countersteer_cache::tracer::Tracer;
+use countersteer_cache::tracer::ThreadTracer;
 use countersteer_cache::wire::{ENDS, ENTERS_KERNEL};
 
-use crate::block::Block;
+use crate::block::{SIZE_SHIFT, TranslatedBlock, WRITE_SHIFT};
 use crate::layout::STREAM_SOCKET;
 
 /// Lowest descriptor that the plugin uses; the program uses those below.
@@ -19,12 +19,13 @@ const FIRST_DESCRIPTOR: libc::c_int = 900;
 /// Instructions below which a block is not sent at a system call.
 const SHORT: u32 = 1 << 14;
 
-pub struct Stream {
-    tracer: Tracer,
-    socket: OwnedFd,
+pub struct WireStream {
+    tracer: ThreadTracer,
+    /// `None` if the program closed the descriptor: it runs on without sending.
+    socket: Option<OwnedFd>,
 }
 
-impl Stream {
+impl WireStream {
     /// Connects the thread with this number to the socket in a scratch directory.
     pub fn connect(directory: &Path, thread: u32, filter_sets: u32) -> io::Result<Self> {
         let address = SocketAddr::from_pathname(directory.join(STREAM_SOCKET))?;
@@ -35,8 +36,8 @@ impl Stream {
     pub fn connect_to(address: &SocketAddr, thread: u32, filter_sets: u32) -> io::Result<Self> {
         let socket = out_of_the_way(UnixStream::connect_addr(address)?);
         Ok(Self {
-            tracer: Tracer::new(thread, std::process::id(), filter_sets),
-            socket,
+            tracer: ThreadTracer::new(thread, std::process::id(), filter_sets),
+            socket: Some(socket),
         })
     }
 
@@ -44,7 +45,7 @@ impl Stream {
     #[inline]
     pub fn block(
         &mut self,
-        block: &Block,
+        block: &TranslatedBlock,
         mispredicted: bool,
         again: bool,
         stamp: impl FnOnce() -> u64,
@@ -65,9 +66,12 @@ impl Stream {
         Ok(())
     }
 
+    /// Records a data access.
     #[inline]
-    pub fn data(&mut self, first: u64, last: u64, store: bool) {
-        self.tracer.data(first, last, store);
+    pub fn data(&mut self, info: u32, address: u64) {
+        let last = address.wrapping_add((1 << (info >> SIZE_SHIFT & 7)) - 1) >> 6;
+        let store = info >> WRITE_SHIFT & 1 != 0;
+        self.tracer.data(address >> 6, last, store);
     }
 
     /// Records that the thread enters the kernel; if it `ends`, for the last time.
@@ -81,18 +85,32 @@ impl Stream {
 
     /// Closes the socket without touching other state, which another thread may have left incomplete at a fork.
     pub fn abandon(&self) {
-        // SAFETY: the descriptor is open, and the stream is not used again.
-        unsafe { libc::close(self.socket.as_raw_fd()) };
+        if let Some(socket) = &self.socket {
+            // SAFETY: the descriptor is open, and the stream is not used again.
+            unsafe { libc::close(socket.as_raw_fd()) };
+        }
     }
 
     /// Sends the pending events.
+    ///
+    /// # Errors
+    /// Fails if the reader is gone.
     pub fn send(&mut self, flags: u32, stamp: u64) -> io::Result<()> {
-        let socket = &self.socket;
+        let socket = self.socket.as_ref();
         let mut result = Ok(());
         self.tracer.hand_on(flags, stamp, |head, words| {
-            result = send_all(socket, &head.pack()).and_then(|()| send_all(socket, words));
+            if let Some(socket) = socket {
+                result = send_all(socket, &head.pack()).and_then(|()| send_all(socket, words));
+            }
         });
-        result
+        match result {
+            Err(error) if error.raw_os_error() == Some(libc::EBADF) => {
+                // The program may use the number for another file by now.
+                std::mem::forget(self.socket.take());
+                Ok(())
+            }
+            result => result,
+        }
     }
 }
 
@@ -133,10 +151,10 @@ pub(crate) mod testing {
     use std::io::Read;
     use std::os::unix::net::UnixStream;
 
-    use countersteer_cache::wire::{HEAD_WORDS, Head, words};
+    use countersteer_cache::wire::{BlockHead, HEAD_WORDS, words};
 
     /// Head and words of a block that was sent.
-    pub type Sent = (Head, Vec<u32>);
+    pub type Sent = (BlockHead, Vec<u32>);
 
     /// Returns all blocks that arrive until the other end closes.
     pub fn received(mut stream: UnixStream) -> Vec<Sent> {
@@ -146,7 +164,7 @@ pub(crate) mod testing {
         let mut rest = &all[..];
         let mut found = Vec::new();
         while let Some((head, behind)) = rest.split_first_chunk::<HEAD_WORDS>() {
-            let head = Head::unpack(head).unwrap();
+            let head = BlockHead::unpack(head).unwrap();
             let (block, behind) = behind.split_at(head.words as usize);
             found.push((head, block.to_vec()));
             rest = behind;

@@ -25,7 +25,7 @@ const BIMODAL: usize = 1 << 14;
 const AGING: u32 = 1 << 10;
 
 #[derive(Clone, Copy, Default)]
-struct Entry {
+struct TageEntry {
     tag: u16,
     /// -4 to 3, stored with an offset of 4.
     counter: i8,
@@ -38,7 +38,7 @@ pub struct Tage {
     /// Twice the number of equal outcomes in a row, plus the outcome.
     biases: Box<[u8; BIASES]>,
     bimodal: Box<[i8; BIMODAL]>,
-    tagged: Box<[Entry; TABLES << TAGGED_BITS]>,
+    tagged: Box<[TageEntry; TABLES << TAGGED_BITS]>,
     /// Latest outcome in bit 0 of the first word.
     history: [u64; WORDS],
     until_aging: u32,
@@ -49,7 +49,7 @@ impl Tage {
         Self {
             biases: Box::new([0; BIASES]),
             bimodal: Box::new([0; BIMODAL]),
-            tagged: Box::new([Entry::default(); TABLES << TAGGED_BITS]),
+            tagged: Box::new([TageEntry::default(); TABLES << TAGGED_BITS]),
             history: [0; WORDS],
             until_aging: AGING,
         }
@@ -150,7 +150,7 @@ impl Tage {
         for (table, mixed) in mixed.iter().enumerate().skip(from) {
             let entry = &mut self.tagged[index(table, *mixed)];
             if entry.useful == 0 {
-                *entry = Entry {
+                *entry = TageEntry {
                     tag: tag(*mixed),
                     counter: if taken { 0 } else { -1 },
                     useful: 0,

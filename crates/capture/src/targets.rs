@@ -11,20 +11,20 @@ const ENTRIES: usize = 1 << 11;
 const SURE: u8 = 3;
 
 #[derive(Clone, Copy, Default)]
-struct Entry {
+struct TargetEntry {
     tag: u32,
     confidence: u8,
     target: u64,
 }
 
-pub struct Targets {
-    tables: Box<[[Entry; ENTRIES]; HISTORIES.len()]>,
+pub struct BranchTargets {
+    tables: Box<[[TargetEntry; ENTRIES]; HISTORIES.len()]>,
 }
 
-impl Targets {
+impl BranchTargets {
     pub fn new() -> Self {
         Self {
-            tables: Box::new([[Entry::default(); ENTRIES]; HISTORIES.len()]),
+            tables: Box::new([[TargetEntry::default(); ENTRIES]; HISTORIES.len()]),
         }
     }
 
@@ -57,7 +57,7 @@ impl Targets {
         let longer = provider.map_or(0, |table| table + 1);
         if wrong && longer < HISTORIES.len() {
             let (slot, tag) = places[longer];
-            self.tables[longer][slot] = Entry {
+            self.tables[longer][slot] = TargetEntry {
                 tag,
                 confidence: 0,
                 target,
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_repeated_sequence_of_targets_is_learnt_by_its_history() {
-        let mut targets = Targets::new();
+        let mut targets = BranchTargets::new();
         let mut history = 0u64;
         let program = [3u64, 1, 4, 1, 5, 9, 2, 6];
         let mut wrong = 0;

@@ -3,38 +3,71 @@
 //! Input: QEMU's translations. Output: decoded blocks, kept for the lifetime of the process.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, CString, OsStr, c_char, c_int};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::block::{Block, MemoryUse};
+use crate::block::{MemoryUse, TranslatedBlock};
 use crate::decode::decode;
 use crate::exec;
 use crate::ffi;
 use crate::guest::Guest;
 
-static BLOCKS: OnceLock<Mutex<HashMap<u64, Vec<Known>>>> = OnceLock::new();
+static BLOCKS: OnceLock<Mutex<HashMap<u64, Vec<EarlierBlock>>>> = OnceLock::new();
 /// Distance from guest to host addresses.
 static GUEST_BASE: AtomicUsize = AtomicUsize::new(0);
 
-/// Block that was translated before; QEMU discards translations from time to time.
-struct Known {
+/// TranslatedBlock that was translated before; QEMU discards translations from time to time.
+struct EarlierBlock {
     bytes: Vec<u8>,
-    block: &'static Block,
+    block: &'static TranslatedBlock,
     memory: &'static [Option<MemoryUse>],
 }
 
 /// Data about a block at its translation.
 pub struct Translated {
-    pub insns: Vec<*mut ffi::Insn>,
-    pub block: &'static Block,
+    insns: Vec<*mut ffi::Insn>,
+    block: &'static TranslatedBlock,
     /// Memory use by instruction.
-    pub memory: &'static [Option<MemoryUse>],
+    memory: &'static [Option<MemoryUse>],
     /// Address in this process of an instruction that queries the processor's features; `None` if the block has none or is not
     /// new.
     pub asks_features: Option<u64>,
+}
+
+impl Translated {
+    /// Calls back at each execution of the block, and at each data access of its instructions.
+    ///
+    /// # Safety
+    /// `tb` is the block of [`translated`], in the same call of QEMU's.
+    pub unsafe fn observe(
+        &self,
+        tb: *mut ffi::Tb,
+        on_block: ffi::ExecCallback,
+        on_memory: impl Fn(&MemoryUse) -> ffi::MemoryCallback,
+    ) {
+        // SAFETY: the caller's block and its instructions are valid; decoded blocks live forever.
+        unsafe {
+            ffi::qemu_plugin_register_vcpu_tb_exec_cb(
+                tb,
+                on_block,
+                ffi::NO_REGISTERS,
+                std::ptr::from_ref(self.block).cast_mut().cast(),
+            );
+            for (insn, usage) in self.insns.iter().zip(self.memory) {
+                let Some(usage) = usage else { continue };
+                ffi::qemu_plugin_register_vcpu_mem_cb(
+                    *insn,
+                    on_memory(usage),
+                    ffi::NO_REGISTERS,
+                    ffi::READ_WRITE,
+                    usage.pack() as *mut c_void,
+                );
+            }
+        }
+    }
 }
 
 /// Ends the process at once, without running any of the program's code.
@@ -66,7 +99,7 @@ pub unsafe fn translated(tb: *mut ffi::Tb) -> Option<Translated> {
     if !in_host.is_null() {
         GUEST_BASE.store((in_host as usize).wrapping_sub(guest as usize), Relaxed);
     }
-    let Found {
+    let QemuBlock {
         block,
         memory,
         asks_features,
@@ -79,14 +112,14 @@ pub unsafe fn translated(tb: *mut ffi::Tb) -> Option<Translated> {
     })
 }
 
-/// Block as QEMU describes it.
-struct Found {
-    block: &'static Block,
+/// TranslatedBlock as QEMU describes it.
+struct QemuBlock {
+    block: &'static TranslatedBlock,
     memory: &'static [Option<MemoryUse>],
     asks_features: Option<u64>,
 }
 
-fn known_or_new(pc: u64, insns: &[*mut ffi::Insn]) -> Found {
+fn known_or_new(pc: u64, insns: &[*mut ffi::Insn]) -> QemuBlock {
     let mut bytes = Vec::new();
     let code: Vec<(u64, Range<usize>)> = insns
         .iter()
@@ -109,7 +142,7 @@ fn known_or_new(pc: u64, insns: &[*mut ffi::Insn]) -> Found {
         .iter()
         .find(|k| k.bytes == bytes && k.memory.len() == insns.len())
     {
-        return Found {
+        return QemuBlock {
             block: known.block,
             memory: known.memory,
             asks_features: None,
@@ -119,12 +152,12 @@ fn known_or_new(pc: u64, insns: &[*mut ffi::Insn]) -> Found {
     let decoded = decode(Guest::own(), code);
     let block = &*Box::leak(Box::new(decoded.block));
     let memory = &*decoded.memory.leak();
-    known.push(Known {
+    known.push(EarlierBlock {
         bytes,
         block,
         memory,
     });
-    Found {
+    QemuBlock {
         block,
         memory,
         asks_features: decoded.asks_features,

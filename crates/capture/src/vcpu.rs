@@ -8,30 +8,27 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
-use countersteer_model::profile::LogHistogram;
-
-use crate::block::{Block, Classes, MemoryUse};
+use crate::block::{NO_BLOCK, PackedClasses, TranslatedBlock};
 use crate::branches::Branches;
-use crate::capture::{COLD, Capture};
+use crate::capture::Capture;
 use crate::conflicts::Conflicts;
-use crate::layout::{
-    ENDED_EXEC, ENDED_SELF, MLP_LINES, Measure, NEAR_LINES, REUSE_BUCKETS, RUNNABLE_LEVELS,
-    STACK_BUCKETS, record,
-};
+use crate::layout::{ENDED_EXEC, ENDED_SELF, Measure, RUNNABLE_LEVELS, record};
 use crate::near::{NO_LINE, Near};
 use crate::output::ThreadFile;
-use crate::reach::Reach;
-use crate::recency::{Recency, Touch};
-use crate::shared::Control;
-use crate::sharing::{self, Member, Use};
+use crate::reach::ReachStacks;
+use crate::recency::Recency;
+use crate::shared::WindowControl;
+use crate::sharing::{LineUse, ProcessMember};
 use crate::simple::Simple;
-use crate::stream::Stream;
+use crate::stream::WireStream;
 use crate::streams::Streams;
 
+mod memory;
 mod sampled;
 mod streamed;
 
-use sampled::Sampling;
+use memory::Parts;
+use sampled::SamplingState;
 
 /// Instructions between two updates of the record.
 const SLICE: i64 = 1 << 16;
@@ -43,18 +40,11 @@ const SAMPLE_LEAST: u64 = 1 << 14;
 const SAMPLE_GROWTH: u64 = 8;
 /// Instructions before the first capture of a thread.
 const SAMPLE_FIRST: i64 = 1 << 12;
-/// Position, in QEMU's memory information, of the size (log2) and of the read and write bits.
-const SIZE_SHIFT: u32 = 4;
-const READ_SHIFT: u32 = 16;
-const WRITE_SHIFT: u32 = 17;
-
-/// Block before the first.
-static NO_BLOCK: std::sync::LazyLock<Block> = std::sync::LazyLock::new(Block::default);
 
 /// Action that the caller must take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Verdict {
+pub enum CallerAction {
     Go,
     /// End the process: the recording is over.
     Stop,
@@ -68,7 +58,7 @@ pub struct Vcpu {
     accesses: u64,
     remaining: i64,
     classes: u64,
-    previous: &'static Block,
+    previous: &'static TranslatedBlock,
     capturing: bool,
     branches: Branches,
     /// Mispredictions up to the last captured block.
@@ -78,7 +68,7 @@ pub struct Vcpu {
     recency: Recency,
     conflicts: Conflicts,
     streams: Streams,
-    reach: Box<Reach>,
+    reach: Box<ReachStacks>,
     /// Touches before this slice; touches beyond loads and stores in it; and touches of lines not touched recently.
     touches: u64,
     extra: u64,
@@ -93,7 +83,7 @@ pub struct Vcpu {
     watching: bool,
     simple: Simple,
     /// State of a sampled recording; `None` in others.
-    sampling: Option<Box<Sampling>>,
+    sampling: Option<Box<SamplingState>>,
     slice: i64,
     executed: u64,
     until_sample: i64,
@@ -104,27 +94,23 @@ pub struct Vcpu {
     repeat_lines: [u64; 2],
     capture: Box<Capture>,
     file: ThreadFile,
-    control: &'static Control,
+    control: &'static WindowControl,
     /// Stream that receives the events, if any.
-    stream: Option<Box<Stream>>,
-    member: Member,
+    stream: Option<Box<WireStream>>,
+    member: ProcessMember,
     /// True if the process had other threads when the slice began.
     company: bool,
     /// Use of the line of the current access; `None` if it is not in the directory.
-    shared: Option<Use>,
-}
-
-/// Wide access with some parts still to come.
-#[derive(Default)]
-struct Parts {
-    datum: usize,
-    next: u64,
-    left: u64,
+    shared: Option<LineUse>,
 }
 
 impl Vcpu {
     /// Creates a thread that has executed nothing.
-    pub fn new(directory: &Path, control: &'static Control, measure: Measure) -> io::Result<Self> {
+    pub fn new(
+        directory: &Path,
+        control: &'static WindowControl,
+        measure: Measure,
+    ) -> io::Result<Self> {
         let file = ThreadFile::create(directory, control)?;
         let mut this = Self {
             near: Near::new(),
@@ -139,7 +125,7 @@ impl Vcpu {
             recency: Recency::new(),
             conflicts: Conflicts::new(),
             streams: Streams::new(),
-            reach: Box::new(Reach::new()),
+            reach: Box::new(ReachStacks::new()),
             touches: 0,
             extra: 0,
             far: 0,
@@ -160,7 +146,7 @@ impl Vcpu {
             file,
             control,
             stream: None,
-            member: Member::new(),
+            member: ProcessMember::new(),
             company: false,
             shared: None,
         };
@@ -170,16 +156,16 @@ impl Vcpu {
     }
 
     #[inline]
-    pub fn block(&mut self, block: &'static Block) -> Verdict {
+    pub fn block(&mut self, block: &'static TranslatedBlock) -> CallerAction {
         match self.count(block) {
             Some(previous) => self.watch(previous, block),
-            None => Verdict::Go,
+            None => CallerAction::Go,
         }
     }
 
     /// Counts the instructions of a block, and returns the previous one; `None` if the block continues a repeated instruction.
     #[inline(always)]
-    fn count(&mut self, block: &'static Block) -> Option<&'static Block> {
+    fn count(&mut self, block: &'static TranslatedBlock) -> Option<&'static TranslatedBlock> {
         let previous = std::mem::replace(&mut self.previous, block);
         if block.ends_repeat != 0 {
             // QEMU executes each element of a repeated string instruction as a block; it counts as one instruction.
@@ -195,21 +181,25 @@ impl Vcpu {
 
     /// Passes a block to all models.
     #[inline(always)]
-    fn watch(&mut self, previous: &'static Block, block: &'static Block) -> Verdict {
+    fn watch(
+        &mut self,
+        previous: &'static TranslatedBlock,
+        block: &'static TranslatedBlock,
+    ) -> CallerAction {
         self.branches.resolve(previous, block.pc);
         let exact = self.capturing || self.exact;
         self.reach.block(previous, block, self.file.record(), exact);
         if self.remaining <= 0 || self.capturing {
             self.slow_block(block)
         } else {
-            Verdict::Go
+            CallerAction::Go
         }
     }
 
     /// Does the rare work of a block: in captures and at the end of a slice.
     #[cold]
     #[inline(never)]
-    fn slow_block(&mut self, block: &'static Block) -> Verdict {
+    fn slow_block(&mut self, block: &'static TranslatedBlock) -> CallerAction {
         if self.capturing {
             if self.capture.is_complete() {
                 let into = self.file.record();
@@ -227,7 +217,7 @@ impl Vcpu {
             self.wrong_before = self.branches.wrong;
         }
         if self.remaining > 0 {
-            return Verdict::Go;
+            return CallerAction::Go;
         }
         let verdict = self.settle();
         self.change_phase();
@@ -265,7 +255,7 @@ impl Vcpu {
     }
 
     /// Moves the counts of the slice so far into the record.
-    fn settle(&mut self) -> Verdict {
+    fn settle(&mut self) -> CallerAction {
         let executed = (self.slice - self.remaining).max(0);
         self.slice = self.remaining;
         self.until_sample -= executed;
@@ -276,7 +266,7 @@ impl Vcpu {
         let near = touches - self.far.min(touches);
         // Times within an epoch are counted from the start of the slice.
         self.end_epoch();
-        let classes = Classes::unpack(self.classes);
+        let classes = PackedClasses::unpack(self.classes);
         let runnable = self.runnable.max(self.control.active());
         let level = (runnable as usize).clamp(1, RUNNABLE_LEVELS) - 1;
         let total = self.control.add_instructions(executed as u64);
@@ -307,9 +297,9 @@ impl Vcpu {
         }
         self.runnable = self.control.active();
         if self.control.stopped() {
-            Verdict::Stop
+            CallerAction::Stop
         } else {
-            Verdict::Go
+            CallerAction::Go
         }
     }
 
@@ -335,198 +325,8 @@ impl Vcpu {
         self.company = self.member.has_company();
     }
 
-    #[inline]
-    pub fn memory<const WIDE: bool>(&mut self, info: u32, address: u64, datum: usize) {
-        self.accesses +=
-            u64::from(info >> READ_SHIFT & 1) | u64::from(info >> WRITE_SHIFT & 1) << 32;
-        let last = address.wrapping_add((1 << (info >> SIZE_SHIFT & 7)) - 1) >> 6;
-        let line = address >> 6;
-        if self.company {
-            self.shared = self.member.access(line, info >> WRITE_SHIFT & 1 != 0);
-        }
-        if !self.near.touch(line, self.accesses) || line != last {
-            self.slow_memory::<WIDE>(info, address, last, datum);
-        } else if self.shared.is_some() {
-            self.add_shared(0);
-        }
-    }
-
-    /// Records a data access that QEMU may split.
-    pub fn split_memory<const WIDE: bool>(&mut self, info: u32, address: u64, datum: usize) {
-        let usage = MemoryUse::unpack(datum);
-        let bytes = 1u64 << (info >> SIZE_SHIFT & 7);
-        if usage.repeat {
-            let line = &mut self.repeat_lines[(info >> WRITE_SHIFT & 1) as usize];
-            if *line == address >> 6 {
-                return;
-            }
-            *line = address >> 6;
-        } else if self.parts.left > 0 && self.parts.datum == datum && self.parts.next == address {
-            self.parts.left -= 1;
-            self.parts.next += bytes;
-            // Only a line that the earlier parts did not touch counts as a new touch.
-            let before = (address - 1) >> 6;
-            for line in (address >> 6)..=(address + bytes - 1) >> 6 {
-                if line != before {
-                    self.extra += 1;
-                    self.touch(line);
-                }
-            }
-            return;
-        } else {
-            self.parts = Parts {
-                datum,
-                next: address + bytes,
-                left: (u64::from(usage.bytes) / bytes).saturating_sub(1),
-            };
-        }
-        self.memory::<WIDE>(info, address, datum);
-    }
-
-    #[inline(always)]
-    fn any_memory(&mut self, info: u32, address: u64, last: u64, datum: usize) {
-        let mut distance = self.touch(address >> 6);
-        if self.shared.is_some() {
-            self.add_shared(distance);
-        }
-        if last != address >> 6 {
-            self.extra += 1;
-            distance = distance.max(self.touch(last));
-        }
-        if self.capturing {
-            let usage = MemoryUse::unpack(datum);
-            let index = if usage.repeat { u32::MAX } else { usage.index };
-            self.capture.access(
-                index,
-                u32::from(usage.bytes).div_ceil(8),
-                address,
-                distance,
-                info >> WRITE_SHIFT & 1 != 0,
-            );
-        }
-    }
-
-    /// Counts the use of the current access's line, which the thread touched at a stack distance.
-    #[inline(never)]
-    fn add_shared(&mut self, distance: u64) {
-        let Some(of) = self.shared.take() else { return };
-        let into = self.file.record();
-        into[record::OBSERVED] += 1;
-        if of.invalidated {
-            let bucket = LogHistogram::bucket(distance).min(STACK_BUCKETS - 1);
-            into[record::INVALIDATED + bucket] += sharing::LINES;
-        }
-        if distance >= NEAR_LINES {
-            into[record::SHARABLE] += 1;
-            into[record::SHARED] += u64::from(of.shared);
-        }
-        if distance == COLD {
-            into[record::FIRST] += 1;
-            into[record::TOUCHED_BEFORE] += u64::from(of.shared);
-        }
-    }
-
-    #[inline(always)]
-    fn slow_memory<const WIDE: bool>(&mut self, info: u32, address: u64, last: u64, datum: usize) {
-        if WIDE {
-            // SAFETY: WIDE is chosen only if the features that `wide_memory` enables are present.
-            unsafe { self.wide_memory(info, address, last, datum) }
-        } else {
-            self.any_memory(info, address, last, datum);
-        }
-    }
-
-    #[cfg_attr(
-        target_arch = "x86_64",
-        target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")
-    )]
-    fn wide_memory(&mut self, info: u32, address: u64, last: u64, datum: usize) {
-        self.any_memory(info, address, last, datum);
-    }
-
-    /// Returns the touches so far, including the current one, with `accesses` of this slice.
-    #[inline(always)]
-    fn time(&self, accesses: u64) -> u64 {
-        self.touches + self.extra + (accesses & 0xffff_ffff) + (accesses >> 32)
-    }
-
-    /// Touches a line and returns its stack distance, approximate if it is near.
-    #[inline(always)]
-    fn touch(&mut self, line: u64) -> u64 {
-        if self.near.touch(line, self.accesses) {
-            return 0;
-        }
-        if self.thin {
-            return self.thin_touch(line);
-        }
-        let (touch, place) = self.recency.touch(line, self.time(self.accesses));
-        if !self.capturing && !self.exact {
-            self.remember(line, place);
-        }
-        let depth = self.conflicts.touch(line);
-        let into = self.file.record();
-        self.reach.data(line, into, self.capturing || self.exact);
-        if depth > 0 {
-            into[record::CONFLICTS + depth - 1] += 1;
-        }
-        let beyond = match touch {
-            Touch::Again { distance, .. } => distance,
-            Touch::Cold => COLD,
-        };
-        if beyond >= MLP_LINES[0] {
-            let foreseen = u64::from(self.streams.touch(line));
-            let sizes = MLP_LINES.iter().take_while(|lines| beyond >= **lines);
-            sizes.enumerate().for_each(|(size, _)| {
-                into[record::STREAMABLE + size] += 1;
-                into[record::STREAMED + size] += foreseen;
-            });
-        }
-        match touch {
-            Touch::Again { distance, reuse } => {
-                let reuse = LogHistogram::bucket(reuse).min(REUSE_BUCKETS - 1);
-                if distance >= NEAR_LINES {
-                    self.far += 1;
-                    into[record::STACK + LogHistogram::bucket(distance).min(STACK_BUCKETS - 1)] +=
-                        1;
-                    into[record::REUSE + reuse] += 1;
-                } else if self.capturing || self.exact {
-                    into[record::NEAR_STACK + LogHistogram::bucket(distance)] += 1;
-                    into[record::NEAR_REUSE + reuse] += 1;
-                }
-                distance
-            }
-            Touch::Cold => {
-                self.far += 1;
-                into[record::COLD] += 1;
-                COLD
-            }
-        }
-    }
-
-    /// Adds a line to the epoch.
-    #[inline(always)]
-    fn remember(&mut self, line: u64, place: usize) {
-        let (lost, over) = self.near.add(line, place, self.accesses);
-        if let Some((place, accesses)) = lost {
-            let time = self.time(accesses);
-            self.recency.set_time(place, time);
-        }
-        if over {
-            self.end_epoch();
-        }
-    }
-
-    #[inline(never)]
-    fn end_epoch(&mut self) {
-        let base = self.touches + self.extra;
-        let recency = &mut self.recency;
-        self.near.clear(|place, accesses| {
-            recency.set_time(place, base + (accesses & 0xffff_ffff) + (accesses >> 32))
-        });
-    }
-
     /// Records that the thread enters the kernel.
-    pub fn enter_call(&mut self) -> Verdict {
+    pub fn enter_call(&mut self) -> CallerAction {
         let mut verdict = self.settle();
         let stamp = self.control.instructions();
         if let Some(stream) = &mut self.stream {
@@ -538,13 +338,13 @@ impl Vcpu {
     }
 
     /// Records that the thread returns from the kernel.
-    pub fn leave_call(&mut self) -> Verdict {
+    pub fn leave_call(&mut self) -> CallerAction {
         self.activate();
         self.runnable = self.control.active();
         if self.control.stopped() {
-            self.sent_before(Verdict::Stop)
+            self.sent_before(CallerAction::Stop)
         } else {
-            Verdict::Go
+            CallerAction::Go
         }
     }
 

@@ -4,14 +4,12 @@
 
 use std::path::PathBuf;
 
-use countersteer_counters::Pmus;
 use countersteer_model::units::Nanos;
 
 use crate::bpf::Bpf;
 use crate::live::Targets;
-use crate::modules::Modules;
 use crate::steering::engine::EngineName;
-use crate::steering::here::Here;
+use crate::steering::here::SteeredMachine;
 use crate::values::{pid, time};
 
 /// Flags that select the events and metrics to count; `stat` and `top` have them.
@@ -40,16 +38,10 @@ pub struct EventArgs {
     /// Root folder below which the files of virtual counters are read
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
     pub root: PathBuf,
-    /// Counting method: BPF programs (less overhead, root) or a perf event per thread
+    /// Counting method: BPF programs (less overhead; as root, or with CAP_BPF and CAP_PERFMON), or counters that new threads
+    /// and processes inherit
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub bpf: Bpf,
-}
-
-impl EventArgs {
-    /// Starts the modules, and adds their events and counters to the requested ones.
-    pub fn start_modules(&mut self, pmus: &Pmus) -> Modules {
-        Modules::start(&self.modules, &mut self.events, &mut self.virtuals, pmus)
-    }
 }
 
 /// Flags for the interval and the duration of a policy's decisions; `run` and `trial` have them.
@@ -99,8 +91,8 @@ pub struct HereArgs {
 
 impl HereArgs {
     /// Returns the detected machine, or the machine of the file that `--machine` names.
-    pub fn look(&self) -> anyhow::Result<Here> {
-        Here::look(self.machine.as_deref())
+    pub fn look(&self) -> anyhow::Result<SteeredMachine> {
+        SteeredMachine::look(self.machine.as_deref())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Ends of the process by an error.
 
-pub use countersteer_session::error::{Kind, failure, kind_of, paragraph};
+pub use countersteer_session::error::{FaultKind, failure, kind_of, paragraph};
 use countersteer_session::steering::error::SteeringError;
 
 /// Ends this process with the error's exit code, without a message.

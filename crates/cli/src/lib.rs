@@ -7,19 +7,17 @@
 
 mod args;
 mod command;
-mod described;
 mod error;
 mod live_table;
 mod output;
 mod progress;
-mod remote;
 mod sim_args;
 mod top;
 mod values;
 
 use countersteer_session::{
-    bench, bpf, count, counted, counting_record, daemon, derivable, doctor, http, interrupt,
-    library, live, modules, notice, online, serving, steering, trial, verdicts, virtuals, waits,
+    bench, bpf, count, counted, counting_record, daemon, derivable, doctor, interrupt, library,
+    live, notice, online, recorded, remote, steering, trial, verdicts, virtuals, waits,
 };
 
 /// Compiles the code examples of the policy guide as tests.

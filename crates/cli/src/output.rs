@@ -11,7 +11,7 @@ use countersteer_model::profile::Tabulated;
 use countersteer_report::html::{ReportInput, render};
 use countersteer_report::write_atomically;
 
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 
 /// Flags for the folder that a record is written to.
 #[derive(Debug, clap::Args)]
@@ -45,7 +45,7 @@ pub fn check_unused(dir: &Path, force: bool) -> anyhow::Result<()> {
     }
     let shown = dir.display();
     Err(failure(
-        Kind::Usage,
+        FaultKind::Usage,
         format!("{shown} has a record already: name another folder, or replace it with --force"),
     ))
 }
@@ -68,7 +68,10 @@ pub fn create(path: &Path) -> anyhow::Result<File> {
 }
 
 fn cannot_write(path: &Path, why: &std::io::Error) -> anyhow::Error {
-    failure(Kind::Io, format!("cannot write {}: {why}", path.display()))
+    failure(
+        FaultKind::Io,
+        format!("cannot write {}: {why}", path.display()),
+    )
 }
 
 /// Writes a profile as TOML.

@@ -1,6 +1,6 @@
 //! Progress bars, shown on stderr if it is a terminal.
 
-use countersteer_session::notice::{Busy, Shown};
+use countersteer_session::notice::{Busy, NoticeHooks};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Creates a progress bar of `len` steps, labelled `what`.
@@ -24,14 +24,15 @@ pub fn spinner(what: &str) -> ProgressBar {
 }
 
 /// Shows notices and spinners of sessions on stderr.
-pub const SHOWN: Shown = Shown {
+pub const SHOWN: NoticeHooks = NoticeHooks {
     notice: |text| eprintln!("steer: {text}"),
-    busy: |label| Box::new(Spinner(spinner(label))),
+    busy: |label| Box::new(ProgressLine(spinner(label))),
+    bar: |label, steps| Box::new(ProgressLine(bar(steps, label))),
 };
 
-struct Spinner(ProgressBar);
+struct ProgressLine(ProgressBar);
 
-impl Busy for Spinner {
+impl Busy for ProgressLine {
     fn tick(&self) {
         self.0.tick();
     }
@@ -39,9 +40,13 @@ impl Busy for Spinner {
     fn set_message(&self, message: String) {
         self.0.set_message(message);
     }
+
+    fn step(&self) {
+        self.0.inc(1);
+    }
 }
 
-impl Drop for Spinner {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }

@@ -9,7 +9,7 @@ use countersteer_model::machine::Governor;
 use countersteer_model::units::Nanos;
 use countersteer_sim::linux::{DEFAULT_KERNEL, KERNELS, SWITCHES, kernel_config};
 
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 use crate::values::{number, specs};
 
 /// Simulation options that `sim` and `compare` share.
@@ -74,7 +74,7 @@ impl SimArgs {
     pub fn one_kernel(&self) -> anyhow::Result<()> {
         if self.kernels().len() > 1 {
             let why = "--kernel takes several kernels in `steer compare` only: name one";
-            return Err(failure(Kind::Usage, why));
+            return Err(failure(FaultKind::Usage, why));
         }
         Ok(())
     }

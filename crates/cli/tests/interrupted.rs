@@ -75,16 +75,23 @@ fn kill(signal: &str, pid: u32, to: To) {
     let _ = command.status();
 }
 
-/// Names of the running processes in a group.
-fn group(of: u32) -> Vec<String> {
+/// Names and command lines of the running processes in a group.
+fn processes(of: u32) -> Vec<(String, String)> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let stats = entries.filter_map(|e| std::fs::read_to_string(e.path().join("stat")).ok());
-    let named = stats.filter_map(|stat| {
+    let named = entries.filter_map(|entry| {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
         let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
-        (fields[0] != "Z" && fields[2] == of.to_string()).then(|| name.to_owned())
+        let runs = fields[0] != "Z" && fields[2] == of.to_string();
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        runs.then(|| (name.to_owned(), String::from_utf8_lossy(&line).into_owned()))
     });
     named.collect()
+}
+
+/// Names of the running processes in a group.
+fn group(of: u32) -> Vec<String> {
+    processes(of).into_iter().map(|(name, _)| name).collect()
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -101,12 +108,12 @@ fn records() -> bool {
     ready.map_err(countersteer_fuzz::skipped).is_ok()
 }
 
-/// Waits until the program runs inside QEMU: it cannot be interrupted earlier.
+/// Waits until the program runs inside QEMU: it cannot be interrupted earlier. QEMU also runs before that, to list its options.
 fn recording(started: &Started) {
     until("recording", || {
-        group(started.0.id())
-            .iter()
-            .any(|name| name.starts_with("qemu"))
+        let records =
+            |(name, line): &(String, String)| name.starts_with("qemu") && line.contains("-plugin");
+        processes(started.0.id()).iter().any(records)
     });
 }
 

@@ -133,3 +133,75 @@ fn what_sets_a_run_apart_is_said_in_a_line() {
             .any(|line| line.starts_with("caveat ") && line.contains("io_uring"))
     );
 }
+
+#[test]
+fn a_window_and_the_counters_of_a_native_run_make_a_whole_profile() {
+    if !records() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| {
+        let done = steer(args, dir.path()).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    let loops = "i=0; while [ $i -lt 6000 ]; do i=$((i+1)); done";
+    let program = ["--", "sh", "-c", loops];
+    let recorded = run(&[
+        &["profile", "-o", "whole.json", "--name", "loops"],
+        &program[..],
+    ]
+    .concat());
+    assert_eq!(recorded.0, Some(0), "{}", recorded.1);
+    // The simulator stands for a machine with counters.
+    std::fs::write(
+        dir.path().join("w.toml"),
+        "[[program]]\nprofile = \"whole.json\"\nlaunch_on = \"0\"\n",
+    )
+    .unwrap();
+    let events = "instructions,cycles,llc_misses,branch_misses,branches,loads,stores";
+    let simulated = run(&[
+        "sim",
+        "-M",
+        "core2-quad",
+        "-w",
+        "w.toml",
+        "-i",
+        "1ms",
+        "--rounds",
+        "1",
+        "--count",
+        events,
+        "-o",
+        "counts.rec",
+    ]);
+    assert_eq!(simulated.0, Some(0), "{}", simulated.1);
+    let options = "profile --native --window 5M --counters counts.rec --program loops -o native.json --name loops";
+    let options: Vec<&str> = options.split(' ').collect();
+    let native = run(&[&options[..], &program[..]].concat());
+    assert_eq!(native.0, Some(0), "{}", native.1);
+    let instructions = |file: &str| {
+        let text = std::fs::read_to_string(dir.path().join(file)).unwrap();
+        let profile: serde_json::Value = serde_json::from_str(&text).unwrap();
+        profile["instructions"].as_f64().unwrap()
+    };
+    let length = instructions("native.json") / instructions("whole.json");
+    assert!((length - 1.0).abs() < 0.05, "{length}: {}", native.1);
+    // Page faults stand for accesses: they have addresses, and no distance is far.
+    let sampling = ["--addresses", "--address-event", "page_faults:3"];
+    let sampled = run(&[&options[..], &sampling, &program[..]].concat());
+    if sampled.1.contains("perf_event_paranoid") || sampled.1.contains("refuses") {
+        countersteer_fuzz::skipped("page faults cannot be sampled here");
+    } else {
+        assert_eq!(sampled.0, Some(0), "{}", sampled.1);
+        let line = sampled
+            .1
+            .lines()
+            .find(|line| line.contains("have an address"));
+        let line = line.expect("the samples are reported");
+        assert!(line.contains("lines were watched; 0 octaves"), "{line}");
+        let text = std::fs::read_to_string(dir.path().join("native.json")).unwrap();
+        assert!(text.contains("0 octaves of stack distances by"), "{line}");
+    }
+    let alone = run(&["profile", "--program", "loops", "--", "true"]);
+    assert_eq!(alone.0, Some(2), "{}", alone.1);
+}

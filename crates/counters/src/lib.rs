@@ -1,7 +1,7 @@
 //! Counting of hardware and kernel events with `perf_event_open`: per thread, per CPU, per control group, and around sections
 //! of code.
 //!
-//! Input: event strings and a [`Target`]. Output: [`countersteer_model::sample::Samples`], period by period, from a
+//! Input: event strings and a [`CountTarget`]. Output: [`countersteer_model::sample::Samples`], period by period, from a
 //! [`Session`]. A [`region::Region`] counts between two points of a program.
 //!
 //! Every set of events is opened on the target once per CPU, with one ring buffer per CPU. All threads that the target creates
@@ -18,22 +18,23 @@ mod counting;
 mod error;
 mod perf;
 pub mod region;
+pub mod reuse;
 
 pub use counting::bpf::interface::{
-    BpfLoader, BpfRequest, Follow, Kind, Load, OfScheduler, TakeReport, TaskReport,
+    BpfLoader, BpfRequest, Follow, Load, OfScheduler, SetOfClass, TakeReport, TaskReport,
 };
 pub use counting::bpf::{may_load_programs, sees_all_threads};
 pub use counting::follow::TaskEvent;
 pub use counting::present::PresentProcesses;
-pub use counting::request::{Request, Target};
-pub use counting::run::{Stopper, Summary, Tick, children_cpu_time};
+pub use counting::request::{CountRequest, CountTarget};
+pub use counting::run::{CountingSummary, Stopper, Tick, children_cpu_time};
 pub use counting::session::Session;
 pub use error::CounterError;
-pub use perf::catalog::{Probe, probe, probe_event};
+pub use perf::catalog::{EventProbe, probe, probe_event};
 pub use perf::final_counts::reports_final_counts;
 pub use perf::fit::fit_together;
 pub use perf::limits::{is_among_the_last, permission};
 pub use perf::percpu::{CpuCounters, CpuEvent};
-pub use perf::pmu::{Pmu, PmuEvent, Pmus};
+pub use perf::pmu::{PmuEvent, PmuFolder, Pmus};
 pub use perf::resolve::{CoreTypes, Encoding, Resolved, resolve};
 pub use perf::vendor::{VendorError, add as add_vendor_events, own as own_vendor_lists};

@@ -10,19 +10,20 @@ use std::process::{Command, Stdio};
 
 use countersteer_counters::resolve;
 use countersteer_counters::{
-    CoreTypes, CounterError, Pmus, Probe, Request, Session, Summary, Target, probe,
+    CoreTypes, CountRequest, CountTarget, CounterError, CountingSummary, EventProbe, Pmus, Session,
+    probe,
 };
-use countersteer_model::counters::{Owner, Plan, PlannedSet, parse_set};
+use countersteer_model::counters::{Owner, PlannedSet, SetPlan, parse_set};
 use countersteer_model::events::Event;
 use countersteer_model::units::Nanos;
-use countersteer_sysfs::launch::{Ending, LaunchError};
+use countersteer_sysfs::launch::{ExitEnding, LaunchError};
 
 /// Variable set in a child of the test: number of threads to start, four at a time.
 const THREADS: &str = "COUNTERSTEER_TEST_THREADS";
 
-fn request(target: Target, events: &[&str], interval: Option<Nanos>) -> Option<Request> {
+fn request(target: CountTarget, events: &[&str], interval: Option<Nanos>) -> Option<CountRequest> {
     let (kind, config) = Event::TaskClock.def().perf().unwrap();
-    if probe(kind, config) != Probe::Counts {
+    if probe(kind, config) != EventProbe::Counts {
         countersteer_fuzz::skipped("counting is not permitted here (kernel.perf_event_paranoid)");
         return None;
     }
@@ -34,14 +35,14 @@ fn request(target: Target, events: &[&str], interval: Option<Nanos>) -> Option<R
     let planned = |set: &Vec<countersteer_counters::Resolved>| PlannedSet {
         events: set.iter().map(|e| e.planned.clone()).collect(),
     };
-    let plan = Plan::new(sets.iter().map(planned).collect(), interval).unwrap();
+    let plan = SetPlan::new(sets.iter().map(planned).collect(), interval).unwrap();
     let cpus = pmus.online.clone();
     let core_types = CoreTypes::of(&pmus);
     let samples = None;
     let duration = None;
     let bind = None;
     let every = None;
-    Some(Request {
+    Some(CountRequest {
         target,
         sets,
         plan,
@@ -61,7 +62,7 @@ fn request(target: Target, events: &[&str], interval: Option<Nanos>) -> Option<R
 /// Counts by owner, and true if its exit was reported.
 type Counted = BTreeMap<Owner, (Vec<u64>, bool)>;
 
-fn count(request: Request) -> Result<(Counted, Summary), CounterError> {
+fn count(request: CountRequest) -> Result<(Counted, CountingSummary), CounterError> {
     let mut counted = Counted::new();
     let summary = Session::open(request, None)?.run(|tick| {
         for row in tick.readings.iter() {
@@ -77,8 +78,8 @@ fn count(request: Request) -> Result<(Counted, Summary), CounterError> {
     Ok((counted, summary))
 }
 
-fn words(command: &[&str]) -> Target {
-    Target::Launch(command.iter().map(|w| (*w).to_owned()).collect())
+fn words(command: &[&str]) -> CountTarget {
+    CountTarget::Launch(command.iter().map(|w| (*w).to_owned()).collect())
 }
 
 #[test]
@@ -135,7 +136,10 @@ fn who_starts_a_program_in_the_place_of_all_has_the_number_of_the_first() {
             return;
         };
         let (counted, summary) = count(request).unwrap();
-        assert_eq!((summary.lost, summary.ending), (0, Some(Ending::Exited(0))));
+        assert_eq!(
+            (summary.lost, summary.ending),
+            (0, Some(ExitEnding::Exited(0)))
+        );
         let threads = || {
             counted
                 .iter()
@@ -199,7 +203,7 @@ fn no_thread_is_missed_and_no_file_left_open() {
         let (counted, summary) = count(request).unwrap();
         assert_eq!(
             (summary.lost, summary.partial, summary.ending),
-            (0, 0, Some(Ending::Exited(0)))
+            (0, 0, Some(ExitEnding::Exited(0)))
         );
         assert!(summary.forked >= 3000, "{summary:?}");
         let ended = counted
@@ -290,7 +294,7 @@ fn totals_are_read_while_threads_come_and_go() {
     let Some(request) = request(words(&command), &["task_clock,page_faults"], often) else {
         return;
     };
-    let (counted, _) = count(Request {
+    let (counted, _) = count(CountRequest {
         total: true,
         ..request
     })
@@ -305,7 +309,7 @@ fn exit_codes_signals_and_children_are_passed_on() {
         return;
     };
     let (counted, summary) = count(request.clone()).unwrap();
-    assert_eq!(summary.ending, Some(Ending::Exited(7)));
+    assert_eq!(summary.ending, Some(ExitEnding::Exited(7)));
     let processes: std::collections::BTreeSet<u32> = counted
         .keys()
         .filter_map(|o| {
@@ -317,12 +321,15 @@ fn exit_codes_signals_and_children_are_passed_on() {
         })
         .collect();
     assert!(processes.len() >= 2, "{processes:?}");
-    let killed = Request {
+    let killed = CountRequest {
         target: words(&["sh", "-c", "kill -9 $$"]),
         ..request.clone()
     };
-    assert_eq!(count(killed).unwrap().1.ending, Some(Ending::Signaled(9)));
-    let missing = Request {
+    assert_eq!(
+        count(killed).unwrap().1.ending,
+        Some(ExitEnding::Signaled(9))
+    );
+    let missing = CountRequest {
         target: words(&["nonesuch-program"]),
         ..request
     };
@@ -338,10 +345,10 @@ fn what_runs_already_is_looked_at_thread_by_thread() {
         .args(["-c", "while :; do :; done"])
         .spawn()
         .unwrap();
-    let target = Target::Processes(vec![child.id()]);
+    let target = CountTarget::Processes(vec![child.id()]);
     let request = request(target, &["task_clock"], Some(Nanos::from_millis(5)));
     let counted = request.map(|r| {
-        count(Request {
+        count(CountRequest {
             // Half a second: on a busy machine the program may wait that long for a CPU.
             samples: Some(100),
             ..r
@@ -366,7 +373,7 @@ fn the_total_of_a_program_is_at_least_that_of_its_threads() {
         return;
     };
     let (threads, _) = count(request.clone()).unwrap();
-    let (total, _) = count(Request {
+    let (total, _) = count(CountRequest {
         total: true,
         ..request
     })
@@ -388,7 +395,7 @@ fn events_decide_when_a_reading_is_due() {
     };
     let mut faults = Vec::new();
     let session = Session::open(
-        Request {
+        CountRequest {
             every: Some((0, 1, 20)),
             ..request
         },

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
-use countersteer_counters::region::{Options, Region};
-use countersteer_counters::{CounterError, Probe, probe};
+use countersteer_counters::region::{Region, RegionOptions};
+use countersteer_counters::{CounterError, EventProbe, probe};
 use countersteer_model::events::Event;
 
 const PAGES: usize = 300;
@@ -12,7 +12,7 @@ const PAGES: usize = 300;
 fn counts() -> bool {
     let (kind, config) = Event::PageFaults.def().perf().unwrap();
     let probed = probe(kind, config);
-    let counts = matches!(probed, Probe::Counts | Probe::UserOnly);
+    let counts = matches!(probed, EventProbe::Counts | EventProbe::UserOnly);
     if !counts {
         countersteer_fuzz::skipped(format_args!(
             "the kernel counts no page faults here ({probed:?})"
@@ -55,7 +55,7 @@ fn faults(region: &mut Region) -> usize {
     value(region, "page_faults") as usize
 }
 
-fn open(options: Options) -> Region {
+fn open(options: RegionOptions) -> Region {
     Region::open("task_clock,page_faults", options).unwrap()
 }
 
@@ -64,7 +64,7 @@ fn intervals_add_up_and_what_lies_between_them_does_not_count() {
     if !counts() {
         return;
     }
-    let mut region = open(Options::default());
+    let mut region = open(RegionOptions::default());
     touch(PAGES);
     assert_eq!(faults(&mut region), 0, "before the first start");
     for _ in 0..2 {
@@ -91,7 +91,7 @@ fn an_interval_can_be_read_and_reset_while_it_goes_on() {
     if !counts() {
         return;
     }
-    let mut region = open(Options::default());
+    let mut region = open(RegionOptions::default());
     region.start().unwrap();
     touch(PAGES);
     assert!(faults(&mut region) >= PAGES);
@@ -107,8 +107,8 @@ fn regions_lie_within_regions() {
     if !counts() {
         return;
     }
-    let mut outer = open(Options::default());
-    let mut inner = open(Options::default());
+    let mut outer = open(RegionOptions::default());
+    let mut inner = open(RegionOptions::default());
     outer.start().unwrap();
     touch(PAGES);
     inner.start().unwrap();
@@ -129,10 +129,10 @@ fn threads_count_only_where_they_are_inherited() {
         return;
     }
     let mut both = [
-        open(Options::default()),
-        open(Options {
+        open(RegionOptions::default()),
+        open(RegionOptions {
             inherit: true,
-            ..Options::default()
+            ..RegionOptions::default()
         }),
     ];
     both.iter_mut().for_each(|r| r.start().unwrap());
@@ -158,9 +158,9 @@ fn another_thread_can_be_counted() {
         gone.recv().unwrap();
         touch(PAGES);
     });
-    let mut region = open(Options {
+    let mut region = open(RegionOptions {
         thread: Some(sent.recv().unwrap()),
-        ..Options::default()
+        ..RegionOptions::default()
     });
     region.start().unwrap();
     go.send(()).unwrap();
@@ -173,13 +173,13 @@ fn another_thread_can_be_counted() {
 fn hardware_counters_agree_with_what_runs() {
     let (kind, config) = Event::Instructions.def().perf().unwrap();
     let probed = probe(kind, config);
-    if !matches!(probed, Probe::Counts | Probe::UserOnly) {
+    if !matches!(probed, EventProbe::Counts | EventProbe::UserOnly) {
         countersteer_fuzz::skipped(format_args!(
             "this machine counts no instructions ({probed:?})"
         ));
         return;
     }
-    let mut region = Region::open("instructions:u", Options::default()).unwrap();
+    let mut region = Region::open("instructions:u", RegionOptions::default()).unwrap();
     region.start().unwrap();
     let sum = (0..1_000_000u64).fold(0, |sum, i| std::hint::black_box(sum + i));
     region.stop().unwrap();
@@ -191,7 +191,7 @@ fn hardware_counters_agree_with_what_runs() {
 #[test]
 fn misuse_and_strings_that_are_no_events_are_errors_that_say_so() {
     let error = |events: &str| {
-        Region::open(events, Options::default())
+        Region::open(events, RegionOptions::default())
             .map(drop)
             .unwrap_err()
             .to_string()
@@ -205,7 +205,7 @@ fn misuse_and_strings_that_are_no_events_are_errors_that_say_so() {
     if !counts() {
         return;
     }
-    let mut region = open(Options::default());
+    let mut region = open(RegionOptions::default());
     assert!(matches!(region.stop(), Err(CounterError::Region(_))));
     region.start().unwrap();
     assert!(matches!(region.start(), Err(CounterError::Region(_))));

@@ -115,7 +115,7 @@ pub fn guard() {
 
 /// Ends the process without allocating anything.
 fn end_with(said: std::fmt::Arguments<'_>) -> ! {
-    let mut line = Line {
+    let mut line = StackLine {
         bytes: [0; 200],
         length: 0,
     };
@@ -128,12 +128,12 @@ fn end_with(said: std::fmt::Arguments<'_>) -> ! {
 }
 
 /// A line of text that needs no memory.
-struct Line {
+struct StackLine {
     bytes: [u8; 200],
     length: usize,
 }
 
-impl Write for Line {
+impl Write for StackLine {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
         let room = self.bytes.get_mut(self.length..).unwrap_or_default();
         let room = room.get_mut(..text.len()).ok_or(std::fmt::Error)?;

@@ -42,7 +42,9 @@ fn expand(path: &str) -> Vec<(String, String)> {
 
 /// Writes the files below a new folder.
 pub fn unpack(tree: &str) -> TempDir {
-    let root = TempDir::new().unwrap();
+    // A tree has hundreds of files, which a disk makes and removes slowly.
+    let in_memory = TempDir::new_in("/dev/shm");
+    let root = in_memory.or_else(|_| TempDir::new()).unwrap();
     let mut folders = BTreeSet::new();
     for line in tree
         .lines()

@@ -203,7 +203,18 @@ mod tests {
             let text = String::from_utf8_lossy(input);
             assert!(!text.contains("4294967296"), "too large");
         };
-        assert!(catch_unwind(|| storm("test", &[b"size = 12"], 1.0, parse)).is_err());
+        let name = format!("test-{}", std::process::id());
+        assert!(catch_unwind(|| storm(&name, &[b"size = 12"], 1.0, parse)).is_err());
+        // The input is kept, as it should be.
+        let kept = format!("countersteer-fuzz-{name}-");
+        let is_own = |file: &std::fs::DirEntry| {
+            let file = file.file_name();
+            file.to_string_lossy().starts_with(&kept)
+        };
+        let files = std::fs::read_dir(std::env::temp_dir()).unwrap().flatten();
+        let own: Vec<PathBuf> = files.filter(is_own).map(|file| file.path()).collect();
+        assert_eq!(own.len(), 1);
+        std::fs::remove_file(&own[0]).unwrap();
     }
 
     #[test]

@@ -11,8 +11,8 @@ use anyhow::Context;
 use countersteer_lab::{Experiment, LoadedMachine, SimOptions, experiment, library, plan};
 use countersteer_model::policy::{PolicyRng, policy_rng};
 use countersteer_policies::reach;
-use countersteer_report::judge::{Facts, Figure, Ranked, Ranking, Verdict, judge};
-use countersteer_report::table::{CompareRun, Spread};
+use countersteer_report::judge::{Facts, Ranked, Ranking, RelativeChange, Verdict, judge};
+use countersteer_report::table::{CompareRun, SeedSpread};
 use rand::RngExt;
 
 /// Machines with their maximum number of programs in a mix.
@@ -185,7 +185,7 @@ impl Table {
 
     fn count(
         &mut self,
-        figures: &[(&'static str, Figure)],
+        figures: &[(&'static str, RelativeChange)],
         policy: &str,
         unseen: &[CompareRun],
         of: impl Fn(&CompareRun) -> f64,
@@ -268,6 +268,6 @@ fn truth(unseen: &[CompareRun]) -> BTreeMap<String, f64> {
     }
     let medians = ratios
         .into_iter()
-        .map(|(p, r)| (p.to_owned(), Spread::of(r).median));
+        .map(|(p, r)| (p.to_owned(), SeedSpread::of(r).median));
     medians.collect()
 }

@@ -8,10 +8,10 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_lab::partition::{self, Division};
+use countersteer_lab::partition::{self, ProgramDivision};
 use countersteer_lab::{Experiment, LoadedMachine, SimOptions, experiment, library, plan};
 use countersteer_model::policy::policy_rng;
-use countersteer_report::table::Spread;
+use countersteer_report::table::SeedSpread;
 use rand::RngExt;
 
 /// The mixes: pbbcache/cachesim, `simulator/input/workloads.csv`.
@@ -62,9 +62,10 @@ fn main() -> anyhow::Result<()> {
         let mix = (0..PROGRAMS).map(|_| names[rng.random_range(0..names.len())].as_str());
         drawn.push(changes(&machine, &mix.collect::<Vec<_>>(), seeds)?);
     }
-    let summary = |name: &str, of: fn(Spread) -> f64, worst: fn(Spread) -> f64| {
+    let summary = |name: &str, of: fn(SeedSpread) -> f64, worst: fn(SeedSpread) -> f64| {
         let column = |column: usize| {
-            let each = |f: fn(&Change) -> f64| Spread::of(drawn.iter().map(|row| f(&row[column])));
+            let each =
+                |f: fn(&Change) -> f64| SeedSpread::of(drawn.iter().map(|row| f(&row[column])));
             cell(of(each(|c| c.stp)), worst(each(|c| c.unfairness)))
         };
         let cells: Vec<String> = (0..POLICIES.len() + 2).map(column).collect();
@@ -124,8 +125,8 @@ fn changes(machine: &Arc<LoadedMachine>, mix: &[&str], seeds: u64) -> anyhow::Re
     let change = |runs: &[(f64, f64)], ways: Option<Vec<u32>>| {
         let pairs = || runs.iter().zip(&linux);
         Change {
-            stp: Spread::of(pairs().map(|(run, base)| run.0 / base.0 - 1.0)).median,
-            unfairness: Spread::of(pairs().map(|(run, base)| run.1 / base.1 - 1.0)).median,
+            stp: SeedSpread::of(pairs().map(|(run, base)| run.0 / base.0 - 1.0)).median,
+            unfairness: SeedSpread::of(pairs().map(|(run, base)| run.1 / base.1 - 1.0)).median,
             ways,
         }
     };
@@ -134,7 +135,7 @@ fn changes(machine: &Arc<LoadedMachine>, mix: &[&str], seeds: u64) -> anyhow::Re
         changes.push(change(&all(policy)?, None));
     }
     let best = [&divisions.best_stp, &divisions.best_unfairness];
-    changes.extend(best.map(|of: &Division| {
+    changes.extend(best.map(|of: &ProgramDivision| {
         let runs = vec![(of.stp, of.unfairness); linux.len()];
         change(&runs, Some(of.ways.clone()))
     }));

@@ -7,8 +7,7 @@
 //! The analytic model's time alone is not comparable: its profile has the misses of a program that starts with empty caches. A
 //! program that restarts finds its lines in the cache, so it would seem faster with co-runners than alone.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use countersteer_model::driver::{DriverConfig, drive};
 use countersteer_model::policy::policy_rng;
@@ -21,27 +20,21 @@ use crate::experiment::{Experiment, Onlooker};
 /// Number of consecutive runs that are simulated alone: one with empty caches, and one that finds the program's own lines.
 const RUNS: u32 = 2;
 
-/// Simulated times alone by program, machine and options, shared by all policies and seeds of a workload.
-#[derive(Debug, Default)]
-pub struct TimesAlone(Mutex<BTreeMap<String, Vec<f64>>>);
-
-/// Replaces the analytic model's times alone in an outcome by simulated ones.
-pub(crate) fn simulate(
-    experiment: &Experiment,
-    plan: &Plan,
-    outcome: &mut Outcome,
-) -> anyhow::Result<()> {
-    let (fast, slow) = experiment.machine.topology.extremes();
-    for (planned, program) in plan.programs.iter().zip(&mut outcome.programs) {
-        let runs = program.completions_s.len();
-        program.alone_fast_s = mean(&times(experiment, planned, None)?, runs);
-        program.alone_slow_s = if fast == slow {
-            program.alone_fast_s
-        } else {
-            mean(&times(experiment, planned, Some(slow))?, runs)
-        };
+impl Experiment {
+    /// Replaces the analytic model's times alone in an outcome by simulated ones.
+    pub(crate) fn simulate_alone(&self, plan: &Plan, outcome: &mut Outcome) -> anyhow::Result<()> {
+        let (fast, slow) = self.machine.topology.extremes();
+        for (planned, program) in plan.programs.iter().zip(&mut outcome.programs) {
+            let runs = program.completions_s.len();
+            program.alone_fast_s = mean(&times(self, planned, None)?, runs);
+            program.alone_slow_s = if fast == slow {
+                program.alone_fast_s
+            } else {
+                mean(&times(self, planned, Some(slow))?, runs)
+            };
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Returns the geometric mean of the first `runs` times; the last time repeats for missing runs. Returns 0 if `times` is empty.

@@ -15,10 +15,10 @@ use countersteer_sim::progress::ModelError;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 use crate::experiment::{Experiment, LoadedMachine};
-use crate::partition::Curves;
-use crate::plan::{self, Loaded};
+use crate::partition::SlowdownCurves;
+use crate::plan::{self, Loaded, unrolled};
 
 /// Slowdowns by program and by cause, with possible remedies.
 #[derive(Clone, Debug, Serialize)]
@@ -35,9 +35,9 @@ pub struct Blame {
     /// The diagonal is 0.
     pub caused: Vec<Vec<f64>>,
     /// Slowdowns of the programs under other placement policies.
-    pub places: Vec<Place>,
+    pub places: Vec<PolicySlowdowns>,
     /// Partition of the last-level cache; `None` if no shared cache has a way for each program.
-    pub partition: Option<Partition>,
+    pub partition: Option<WayPartition>,
 }
 
 impl Blame {
@@ -50,14 +50,14 @@ impl Blame {
 
 /// Slowdowns of the programs of a workload under another policy.
 #[derive(Clone, Debug, Serialize)]
-pub struct Place {
+pub struct PolicySlowdowns {
     pub policy: String,
     pub slowdown: Vec<f64>,
 }
 
 /// Partition of the last-level cache that all programs share, with the ways of each program.
 #[derive(Clone, Debug, Serialize)]
-pub struct Partition {
+pub struct WayPartition {
     /// Number of ways of the whole cache.
     pub of_ways: u32,
     /// Size of the whole cache in bytes.
@@ -99,10 +99,13 @@ pub fn blame(experiment: &Experiment, seeds: u64, places: &[String]) -> anyhow::
         let rows = 0..names.len();
         rows.map(|row| mean(scores, row, |p| p.1)).collect()
     };
-    let placed = places.iter().zip(placed).map(|(policy, scores)| Place {
-        policy: policy.clone(),
-        slowdown: slowdown(scores),
-    });
+    let placed = places
+        .iter()
+        .zip(placed)
+        .map(|(policy, scores)| PolicySlowdowns {
+            policy: policy.clone(),
+            slowdown: slowdown(scores),
+        });
     Ok(Blame {
         machine: experiment.machine.machine.name.clone(),
         workload: experiment.workload.name.clone(),
@@ -123,27 +126,11 @@ fn names(experiment: &Experiment) -> anyhow::Result<Vec<String>> {
     if names.len() < 2 {
         let workload = &experiment.workload.name;
         return Err(failure(
-            Kind::BadInput,
+            FaultKind::BadInput,
             format!("workload {workload} has one program: no co-runner slows it"),
         ));
     }
     Ok(names)
-}
-
-/// Returns the workload with one program per copy.
-pub(crate) fn unrolled(loaded: &Loaded, names: &[String]) -> Loaded {
-    let copies = loaded.programs.iter().flat_map(|(program, profile)| {
-        let copy = move |_| (program.clone(), Arc::clone(profile));
-        (0..program.copies).map(copy)
-    });
-    let named = copies.zip(names).map(|((mut program, profile), name)| {
-        (program.name, program.copies) = (Some(name.clone()), 1);
-        (program, profile)
-    });
-    Loaded {
-        programs: named.collect(),
-        ..loaded.clone()
-    }
 }
 
 fn without(experiment: &Experiment, unrolled: &Loaded, out: usize) -> Experiment {
@@ -185,8 +172,8 @@ fn mean(scores: &[Score], row: usize, of: impl Fn((f64, f64)) -> f64) -> f64 {
 
 /// Divides the ways of the last-level cache one by one: each way goes to the program with the largest slowdown so far. `None` if
 /// no shared cache has a way for each program.
-fn partition(machine: &LoadedMachine, loaded: &Loaded) -> Result<Option<Partition>, ModelError> {
-    let Some(curves) = Curves::of(machine, loaded)? else {
+fn partition(machine: &LoadedMachine, loaded: &Loaded) -> Result<Option<WayPartition>, ModelError> {
+    let Some(curves) = SlowdownCurves::of(machine, loaded)? else {
         return Ok(None);
     };
     let programs = curves.slowdowns.len() as u32;
@@ -199,7 +186,7 @@ fn partition(machine: &LoadedMachine, loaded: &Loaded) -> Result<Option<Partitio
         worst.into_iter().for_each(|row| ways[row] += 1);
     }
     let rows = ways.iter().enumerate();
-    Ok(Some(Partition {
+    Ok(Some(WayPartition {
         of_ways: curves.of_ways,
         of_bytes: curves.of_bytes,
         slowdown: rows

@@ -2,7 +2,7 @@
 //!
 //! Input: an experiment, whose policy does not matter. Output: a value that the *sustained* STP of no run exceeds.
 //!
-//! Sustained STP. An experiment lasts T seconds; program i completes n whole runs and a fraction p of another one. [`Limits`]
+//! Sustained STP. An experiment lasts T seconds; program i completes n whole runs and a fraction p of another one. [`PerformanceLimits`]
 //! defines how a fraction counts. The program's sustained STP is the sum of A (n + p) / T, where A is the time of a run alone. It
 //! equals the STP of tables if all runs of a program take equally long.
 //!
@@ -36,18 +36,21 @@
 //! in the solver costs tightness, not correctness. Few ways to run are cheap enough to be used. The linear program therefore
 //! starts with a few, and adds those that are too cheap at the last prices, until both objectives agree.
 
+mod dual;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::anyhow;
 use countersteer_report::table::CompareRun;
-use countersteer_sim::engine::{Limits, ProgramLimits};
+use countersteer_sim::engine::{PerformanceLimits, ProgramLimits};
 use countersteer_sim::progress::Way;
-use microlp::{ComparisonOp, OptimizationDirection, Problem, Variable};
+use microlp::Variable;
 use rayon::prelude::*;
 
 use crate::experiment::{Experiment, Fidelity, Finished, Onlooker};
 use crate::{partition, plan};
+use dual::Dual;
 
 /// Factor by which the capacities of cores, caches and memory are enlarged, because the engine follows these limits in steps.
 const FOLLOWED: f64 = 1.05;
@@ -76,12 +79,12 @@ pub fn sustained_stp(experiment: &Experiment) -> anyhow::Result<Option<f64>> {
 ///
 /// # Errors
 /// Fails if the solver fails.
-pub fn of(limits: &Limits) -> anyhow::Result<f64> {
+pub fn of(limits: &PerformanceLimits) -> anyhow::Result<f64> {
     Ok(Market::new(limits).least_worth()? * (1.0 + ROUNDING))
 }
 
 /// Bounds on the STP of a machine with a workload: for all policies, and for partitions of the last-level cache.
-type Bounds = (Option<f64>, Option<f64>);
+type StpBounds = (Option<f64>, Option<f64>);
 
 /// Adds both bounds to the runs of experiments that were not cut short.
 ///
@@ -99,7 +102,7 @@ pub fn attach(
     };
     let distinct: BTreeMap<Key, &Experiment> = experiments.iter().map(|e| (key(e), e)).collect();
     let distinct: Vec<(Key, &Experiment)> = distinct.into_iter().collect();
-    let bounds: BTreeMap<Key, Bounds> = distinct
+    let bounds: BTreeMap<Key, StpBounds> = distinct
         .par_iter()
         .map(|(key, e)| {
             let all = sustained_stp(e)?;
@@ -128,11 +131,11 @@ struct Seller<'a> {
     /// Limits of each of these programs.
     program: &'a ProgramLimits,
     /// Behaviours of the program.
-    rows: Vec<Row<'a>>,
+    rows: Vec<BehaviourWork<'a>>,
 }
 
 /// Work of one behaviour of a program.
-struct Row<'a> {
+struct BehaviourWork<'a> {
     /// Fraction of a run's time alone that belongs to this behaviour.
     share: f64,
     /// Elapsed time per second of CPU time: 1 divided by the number of threads.
@@ -145,7 +148,7 @@ struct Row<'a> {
 
 /// Linear program whose optimum is the bound.
 struct Market<'a> {
-    limits: &'a Limits,
+    limits: &'a PerformanceLimits,
     sellers: Vec<Seller<'a>>,
     /// Upper limit on 1 / T, in experiments per second.
     most_often: f64,
@@ -169,7 +172,7 @@ struct Prices {
 }
 
 impl<'a> Market<'a> {
-    fn new(limits: &'a Limits) -> Self {
+    fn new(limits: &'a PerformanceLimits) -> Self {
         let mut sellers: Vec<Seller> = Vec::new();
         for program in &limits.programs {
             match sellers.iter_mut().find(|s| s.program == program) {
@@ -182,7 +185,7 @@ impl<'a> Market<'a> {
             }
         }
         let least_s = |seller: &Seller| {
-            let fastest = |row: &Row| {
+            let fastest = |row: &BehaviourWork| {
                 let ips = row.ways.iter().map(|w| w.ips).fold(0.0, f64::max);
                 row.wall * row.share * seller.program.alone_fast_s / row.each_s / ips
             };
@@ -259,7 +262,7 @@ impl<'a> Market<'a> {
     /// Returns the cost of one second of time alone, by behaviour and way to run. Each cost is a pair: the price without the
     /// program's own time, and the amount of that time.
     fn row_costs(&self, prices: &Prices, seller: &Seller) -> Vec<Vec<(f64, f64)>> {
-        let of_row = |row: &Row| {
+        let of_row = |row: &BehaviourWork| {
             let of_way = |way: &Way| {
                 let speed = way.ips * row.each_s;
                 (self.cost(prices, way) / speed, row.wall / speed)
@@ -377,9 +380,9 @@ impl Seller<'_> {
     }
 }
 
-fn rows<'a>(limits: &'a Limits, program: &ProgramLimits) -> Vec<Row<'a>> {
+fn rows<'a>(limits: &'a PerformanceLimits, program: &ProgramLimits) -> Vec<BehaviourWork<'a>> {
     let model = &limits.ceilings.models[program.model];
-    let row = |row: &countersteer_sim::engine::WorkRow| Row {
+    let row = |row: &countersteer_sim::engine::WorkRow| BehaviourWork {
         share: row.worth,
         wall: 1.0 / row.threads,
         ways: &model.ways[row.behaviour],
@@ -388,119 +391,4 @@ fn rows<'a>(limits: &'a Limits, program: &ProgramLimits) -> Vec<Row<'a>> {
     // Behaviours that take no time alone are omitted, because their work costs nothing.
     let worthy = program.rows.iter().filter(|r| r.worth > 0.0);
     worthy.map(row).collect()
-}
-
-/// Dual linear program. It minimises the sum of all prices, subject to the condition that work in any way to run costs at least
-/// its worth.
-struct Dual {
-    problem: Problem,
-    seconds: Vec<Variable>,
-    parts: Vec<Vec<Variable>>,
-    clocks: Vec<Variable>,
-    caches: Vec<Variable>,
-    memory: Variable,
-    /// Variable for the worth of work above its cost, in an experiment of the shortest duration.
-    above_cost: Variable,
-}
-
-const ANY: (f64, f64) = (0.0, f64::INFINITY);
-
-impl Dual {
-    fn new(market: &Market) -> Self {
-        let ceilings = &market.limits.ceilings;
-        let mut problem = Problem::new(OptimizationDirection::Minimize);
-        let mut free = |cost: f64| problem.add_var(cost, ANY);
-        let places: Vec<Variable> = ceilings.places.iter().map(|p| free(p.cores)).collect();
-        let types = 1 + ceilings
-            .clocks
-            .iter()
-            .map(|c| c.core_type.index())
-            .max()
-            .unwrap_or(0);
-        let types: Vec<Variable> = (0..types).map(|_| free(1.0)).collect();
-        let clocks: Vec<Variable> = ceilings.clocks.iter().map(|_| free(0.0)).collect();
-        let seconds: Vec<Variable> = ceilings.states.iter().map(|_| free(0.0)).collect();
-        let used = |state: usize, part: usize| {
-            let mut ways = ceilings.models.iter().flat_map(|m| m.ways.iter().flatten());
-            ways.any(|w| w.state == state && w.uses[part] > 0.0)
-        };
-        let parts: Vec<Vec<Variable>> = (0..ceilings.states.len())
-            .map(|state| {
-                let most = countersteer_sim::progress::SHARED_PARTS;
-                let all = (0..most).take_while(|_| ceilings.states[state].threads > 1.0);
-                let last = all.filter(|part| used(state, *part)).last();
-                (0..last.map_or(0, |l| l + 1)).map(|_| free(0.0)).collect()
-            })
-            .collect();
-        let caches: Vec<Variable> = ceilings.caches.iter().map(|_| free(1.0)).collect();
-        let memory = free(1.0);
-        let above_cost = free(1.0);
-        for (row, state) in ceilings.states.iter().enumerate() {
-            let mut terms = vec![
-                (places[state.place], 1.0),
-                (clocks[state.clock], 1.0),
-                (seconds[row], -state.threads),
-            ];
-            terms.extend(parts[row].iter().map(|part| (*part, -FOLLOWED)));
-            problem.add_constraint(terms, ComparisonOp::Ge, 0.0);
-        }
-        for (clock, price) in ceilings.clocks.iter().zip(&clocks) {
-            let terms = [
-                (types[clock.core_type.index()], 1.0),
-                (*price, -clock.cores),
-            ];
-            problem.add_constraint(terms, ComparisonOp::Ge, 0.0);
-        }
-        Self {
-            problem,
-            seconds,
-            parts,
-            clocks,
-            caches,
-            memory,
-            above_cost,
-        }
-    }
-
-    /// Adds a group of programs with the known ways to run each behaviour. Returns the variable for the price of the program's
-    /// own time.
-    fn sell(&mut self, market: &Market, seller: &Seller, known: &[Vec<usize>]) -> Variable {
-        let ceilings = &market.limits.ceilings;
-        let time = self.problem.add_var(seller.count, ANY);
-        let each = seller.count * seller.program.alone_fast_s * market.most_often;
-        let loss = self.problem.add_var(0.0, ANY);
-        let asleep = seller.program.asleep_s / seller.program.alone_fast_s;
-        let mut run = vec![(time, asleep), (loss, -1.0)];
-        let mut above = vec![(self.above_cost, 1.0), (loss, market.limits.rounds * each)];
-        for (row, known) in seller.rows.iter().zip(known) {
-            let cost = self.problem.add_var(0.0, ANY);
-            let gain = self.problem.add_var(0.0, ANY);
-            run.push((cost, row.share));
-            above.push((gain, -row.share * each));
-            self.problem
-                .add_constraint([(cost, 1.0), (gain, 1.0)], ComparisonOp::Ge, 1.0);
-            for way in known.iter().map(|row_of| &row.ways[*row_of]) {
-                let speed = way.ips * row.each_s;
-                let mut terms = vec![
-                    (time, row.wall),
-                    (self.seconds[way.state], 1.0),
-                    (cost, -speed),
-                ];
-                let parts = self.parts[way.state].iter().zip(&way.uses);
-                terms.extend(
-                    parts
-                        .filter(|(_, used)| **used > 0.0)
-                        .map(|(p, u)| (*p, *u)),
-                );
-                let cache = ceilings.places[ceilings.states[way.state].place].cache;
-                let cache = cache.map(|k| (self.caches[k], market.part_of_cache(k, way)));
-                let memory = (self.memory, market.part_of_memory(way));
-                terms.extend(cache.into_iter().chain([memory]).filter(|(_, p)| *p > 0.0));
-                self.problem.add_constraint(terms, ComparisonOp::Ge, 0.0);
-            }
-        }
-        self.problem.add_constraint(run, ComparisonOp::Eq, 1.0);
-        self.problem.add_constraint(above, ComparisonOp::Ge, 0.0);
-        time
-    }
 }

@@ -12,10 +12,10 @@ use countersteer_model::cpuset::CpuSet;
 use countersteer_model::machine::{Cores, Machine, Memory, SharedCache};
 use countersteer_model::profile::Profile;
 use countersteer_model::units::CpuId;
-use countersteer_sim::progress::{Analytic, ModelId, ProgressConfig, ProgressModel, Rates};
+use countersteer_sim::progress::{Analytic, ModelId, ProgressConfig, ProgressModel, SteadyRates};
 use serde::Serialize;
 
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 use crate::experiment::LoadedMachine;
 use crate::{library, traces};
 
@@ -26,23 +26,23 @@ const LINES_PER_KIB: f64 = 16.0;
 
 /// Occupancy of the last-level cache by the programs, for each cache size.
 #[derive(Clone, Debug, Serialize)]
-pub struct Company {
+pub struct CacheCompany {
     pub machine: String,
     pub core_type: String,
     pub programs: Vec<String>,
-    pub sizes: Vec<Shared>,
+    pub sizes: Vec<SharedOccupancy>,
 }
 
 /// Cache of one size, with the occupancy of each program.
 #[derive(Clone, Debug, Serialize)]
-pub struct Shared {
+pub struct SharedOccupancy {
     pub bytes: u64,
-    pub parts: Vec<Part>,
+    pub parts: Vec<ProgramPart>,
 }
 
 /// Occupancy, misses and speed of a program with its co-runners, and alone.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Part {
+pub struct ProgramPart {
     /// Occupancy of the cache in bytes, with co-runners.
     pub bytes: f64,
     /// Misses per kilo-instruction with co-runners.
@@ -85,7 +85,7 @@ pub fn behind_one_cache(
             "machine {} has no cache that cores share; `steer machine list` shows others",
             machine.machine.name
         );
-        return Err(failure(Kind::BadInput, why));
+        return Err(failure(FaultKind::BadInput, why));
     }
     let mut core_type = topology.core_types[fastest.core_type.index()].clone();
     core_type.smt = 1;
@@ -139,17 +139,17 @@ pub fn company(
     machine: &LoadedMachine,
     programs: &[Arc<Profile>],
     sizes: &[u64],
-) -> anyhow::Result<Company> {
+) -> anyhow::Result<CacheCompany> {
     let shared = |bytes: &u64| {
         let parts = parts(
             &behind_one_cache(machine, programs.len() as u32, *bytes)?,
             programs,
         )?;
         let bytes = *bytes;
-        anyhow::Ok(Shared { bytes, parts })
+        anyhow::Ok(SharedOccupancy { bytes, parts })
     };
     let fast = machine.topology.extremes().0;
-    Ok(Company {
+    Ok(CacheCompany {
         machine: machine.machine.name.clone(),
         core_type: machine.topology.core_types[fast.index()].name.clone(),
         programs: programs.iter().map(|p| p.name().to_owned()).collect(),
@@ -157,7 +157,7 @@ pub fn company(
     })
 }
 
-fn parts(machine: &LoadedMachine, programs: &[Arc<Profile>]) -> anyhow::Result<Vec<Part>> {
+fn parts(machine: &LoadedMachine, programs: &[Arc<Profile>]) -> anyhow::Result<Vec<ProgramPart>> {
     let mut model = Analytic::new(Arc::clone(&machine.topology), ProgressConfig::default());
     let add = |(cpu, profile): (usize, &Arc<Profile>)| {
         let id = model.add_program(Arc::clone(profile))?;
@@ -166,9 +166,9 @@ fn parts(machine: &LoadedMachine, programs: &[Arc<Profile>]) -> anyhow::Result<V
     let rows = programs.iter().enumerate().map(add);
     let rows = rows.collect::<Result<Vec<(ModelId, CpuId, f64)>, _>>()?;
     let together = model.steady_state(&rows);
-    let part = |(row, rates): (&(ModelId, CpuId, f64), Rates)| {
+    let part = |(row, rates): (&(ModelId, CpuId, f64), SteadyRates)| {
         let alone = model.steady_state(std::slice::from_ref(row));
-        Part {
+        ProgramPart {
             bytes: rates.llc_lines * LINE_BYTES,
             mpki: rates.llc_mpki,
             ipc: rates.ipc,

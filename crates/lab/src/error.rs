@@ -2,7 +2,7 @@
 
 /// Kind of an error, as an exit code. 2 is also clap's exit code for unusable arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FaultKind {
     /// A defect of this program.
     Internal = 1,
     /// The arguments are unusable.
@@ -17,22 +17,22 @@ pub enum Kind {
 
 /// Error message with its kind, for errors that have no type of their own.
 #[derive(Debug)]
-pub struct Failure {
-    pub kind: Kind,
+pub struct PlainError {
+    pub kind: FaultKind,
     message: String,
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for PlainError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for PlainError {}
 
 /// Creates an error of a kind from a message.
-pub fn failure(kind: Kind, message: impl Into<String>) -> anyhow::Error {
-    Failure {
+pub fn failure(kind: FaultKind, message: impl Into<String>) -> anyhow::Error {
+    PlainError {
         kind,
         message: message.into(),
     }

@@ -25,12 +25,11 @@ use countersteer_sim::progress::ProgressConfig;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::alone;
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 pub use crate::loaded::{LoadedMachine, machine};
 use crate::plan::{self, Loaded};
-use crate::probe::Until;
 use crate::scx;
+use crate::until::Until;
 
 /// Options of an experiment's simulation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -120,6 +119,18 @@ impl Default for SimOptions {
 }
 
 /// Experiment: one policy on one machine with one workload and one seed.
+///
+/// ```
+/// use countersteer_lab::Experiment;
+///
+/// let mut experiment = Experiment::named("core2-quad", "shared-caches", "mpi")?;
+/// experiment.options.rounds = 1;
+/// // As JSON, it has the texts of its files, so another host computes the same.
+/// let text = serde_json::to_string(&experiment)?;
+/// let there: Experiment = serde_json::from_str(&text)?;
+/// assert_eq!(experiment.run()?.score, there.run()?.score);
+/// # Ok::<(), anyhow::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
@@ -232,7 +243,7 @@ impl SimOptions {
             "the believed machine {} is not like {}: CPUs, core types and caches must be the same, so only sizes, speeds and power may differ",
             believed.name, own.name
         );
-        Err(failure(Kind::BadInput, why))
+        Err(failure(FaultKind::BadInput, why))
     }
 
     /// Creates a policy from its specification. With `steer_ms`, the policy decides only until that time.
@@ -370,11 +381,11 @@ impl Experiment {
         };
         drive(&mut engine, &mut policy, &mut recorders, driver, &mut rng)?;
         if let Some(why) = self.workload.traces.failure() {
-            return Err(failure(Kind::BadInput, why));
+            return Err(failure(FaultKind::BadInput, why));
         }
         let mut outcome = simulation.outcome();
         if self.options.fidelity != Fidelity::Analytic {
-            alone::simulate(self, &plan, &mut outcome)?;
+            self.simulate_alone(&plan, &mut outcome)?;
         }
         let score = Score::of(&outcome);
         let record = collector.map(|c| c.finish(&outcome));

@@ -32,9 +32,9 @@ use countersteer_sim::progress::Traces;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 use crate::experiment::{self, Experiment, LoadedMachine, SimOptions};
-use crate::library::{self, Text, cannot_read};
+use crate::library::{self, LibraryText, cannot_read};
 use crate::plan::{self, Loaded};
 
 /// Name of the copy of the grid's file in a folder of results.
@@ -199,7 +199,7 @@ impl Grid {
         match read::text(&kept) {
             Ok(text) if text == self.text => Ok(()),
             Ok(_) => Err(failure(
-                Kind::Usage,
+                FaultKind::Usage,
                 format!(
                     "{} is another grid: give an empty folder, or delete this one",
                     kept.display()
@@ -270,7 +270,7 @@ impl Grid {
         };
         let name = format!("mix-{number}");
         Loaded {
-            text: Text {
+            text: LibraryText {
                 path: format!("{name}.toml"),
                 text: String::new(),
                 shipped: false,
@@ -291,7 +291,7 @@ fn recorded(wanted: bool) -> anyhow::Result<Vec<Arc<Profile>>> {
     } else {
         Vec::new()
     };
-    let parse = |text: &Text| Ok(Arc::new(Profile::parse(&text.path, &text.text)?));
+    let parse = |text: &LibraryText| Ok(Arc::new(Profile::parse(&text.path, &text.text)?));
     texts.iter().map(parse).collect()
 }
 

@@ -24,6 +24,7 @@ pub mod import;
 pub mod library;
 mod loaded;
 pub mod models;
+pub mod native;
 pub mod partition;
 pub mod plan;
 pub mod probe;
@@ -34,6 +35,7 @@ mod scx;
 pub mod sweep;
 pub mod threads;
 pub mod traces;
+mod until;
 
 pub use experiment::{Experiment, Finished, LoadedMachine, SimOptions};
 pub use plan::Loaded;

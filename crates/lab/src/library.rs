@@ -14,7 +14,7 @@ use countersteer_model::profile::Profile;
 use countersteer_model::suggestion::suggestion;
 use include_dir::{Dir, include_dir};
 
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 
 static MACHINES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../machines");
 static WORKLOADS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../workloads");
@@ -23,7 +23,7 @@ static PROFILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../profiles");
 
 /// Text of a file, with its path.
 #[derive(Clone, Debug)]
-pub struct Text {
+pub struct LibraryText {
     /// Path of the file as the user would write it.
     pub path: String,
     /// Text of the file.
@@ -36,8 +36,8 @@ pub struct Text {
 ///
 /// # Errors
 /// Fails with the errors of [`countersteer_files::read`].
-pub fn read(path: &Path) -> anyhow::Result<Text> {
-    Ok(Text {
+pub fn read(path: &Path) -> anyhow::Result<LibraryText> {
+    Ok(LibraryText {
         path: raw::escaped(path.as_os_str()),
         text: read::text(path).with_context(|| cannot_read(path))?,
         shipped: false,
@@ -64,7 +64,7 @@ pub fn profile(path: &Path) -> anyhow::Result<Profile> {
 }
 
 /// Reads the text of a profile from a file, or from the library by name.
-pub fn profile_text(path: &Path) -> anyhow::Result<Text> {
+pub fn profile_text(path: &Path) -> anyhow::Result<LibraryText> {
     let path = &*raw::path(path);
     let shipped = || path.to_str().and_then(shipped_profile);
     match shipped().filter(|_| !path.exists()) {
@@ -94,7 +94,7 @@ pub fn no_profile(name: &str) -> anyhow::Error {
     let why = format!(
         "there is no profile `{name}`{near}: give a file, or a name that `steer profile list` prints"
     );
-    failure(Kind::Usage, why)
+    failure(FaultKind::Usage, why)
 }
 
 /// Folder of shipped profiles.
@@ -119,11 +119,11 @@ const fn folder(name: &'static str, kind: &'static str, ending: &'static str) ->
 }
 
 /// Returns a shipped profile, given its path below `profiles/` or its name. `None` if there is none.
-pub fn shipped_profile(name: &str) -> Option<Text> {
+pub fn shipped_profile(name: &str) -> Option<LibraryText> {
     let named = PROFILE_FOLDERS.map(|f| format!("{}/{name}.{}", f.name, f.ending));
     let mut paths = std::iter::once(name).chain(named.iter().map(String::as_str));
     let file = paths.find_map(|path| PROFILES.get_file(path))?;
-    Some(Text {
+    Some(LibraryText {
         path: format!("profiles/{}", file.path().display()),
         text: file.contents_utf8()?.into(),
         shipped: true,
@@ -142,7 +142,7 @@ pub fn shipped_profiles(folder: &str) -> Vec<String> {
 }
 
 /// Returns all shipped recorded profiles, sorted by path.
-pub fn recorded() -> Vec<Text> {
+pub fn recorded() -> Vec<LibraryText> {
     let paths = shipped_profiles("recorded");
     paths.iter().filter_map(|p| shipped_profile(p)).collect()
 }
@@ -168,7 +168,7 @@ pub fn cases() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// Reads a machine from a file, or from the library by name. Also returns its text.
-pub fn machine(name: &str) -> anyhow::Result<(Machine, Text)> {
+pub fn machine(name: &str) -> anyhow::Result<(Machine, LibraryText)> {
     let text = named(&MACHINES, "machine", "machines", name)?;
     let machine =
         Machine::parse(&text.path, &text.text).map_err(|e| MACHINE.explain(&text, e.into()))?;
@@ -206,7 +206,7 @@ pub const PROFILE: FileKind = FileKind {
 impl FileKind {
     /// Adds the expected format to an error if the file is of another kind.
     #[must_use]
-    pub fn explain(&self, text: &Text, why: anyhow::Error) -> anyhow::Error {
+    pub fn explain(&self, text: &LibraryText, why: anyhow::Error) -> anyhow::Error {
         if text.text.contains(self.mark) {
             return why;
         }
@@ -217,7 +217,7 @@ impl FileKind {
 }
 
 /// Reads the text of a workload from a file, or from the library by name.
-pub fn workload(name: &str) -> anyhow::Result<Text> {
+pub fn workload(name: &str) -> anyhow::Result<LibraryText> {
     named(&WORKLOADS, "workload", "workloads", name)
 }
 
@@ -252,7 +252,7 @@ fn names(dir: &Dir<'_>) -> Vec<String> {
     names
 }
 
-fn named(dir: &Dir<'_>, what: &str, folder: &str, name: &str) -> anyhow::Result<Text> {
+fn named(dir: &Dir<'_>, what: &str, folder: &str, name: &str) -> anyhow::Result<LibraryText> {
     let path = &*raw::path(Path::new(name));
     let is_there = path.exists() && !path.is_dir();
     if is_there || name.contains('/') || name.ends_with(".toml") {
@@ -260,7 +260,7 @@ fn named(dir: &Dir<'_>, what: &str, folder: &str, name: &str) -> anyhow::Result<
     }
     let file = format!("{name}.toml");
     match dir.get_file(&file).and_then(|f| f.contents_utf8()) {
-        Some(text) => Ok(Text {
+        Some(text) => Ok(LibraryText {
             path: format!("{folder}/{file}"),
             text: text.into(),
             shipped: true,
@@ -274,7 +274,7 @@ fn named(dir: &Dir<'_>, what: &str, folder: &str, name: &str) -> anyhow::Result<
                 format!("there is no {what} `{name}`{near}")
             };
             let why = format!("{why}: give a file, or one of {}", known.join(", "));
-            Err(failure(Kind::Usage, why))
+            Err(failure(FaultKind::Usage, why))
         }
     }
 }

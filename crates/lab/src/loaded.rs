@@ -11,7 +11,7 @@ use countersteer_policies::reach;
 use countersteer_sim::engine::not_offered;
 use serde::{Deserialize, Serialize};
 
-use crate::library::{self, Text};
+use crate::library::{self, LibraryText};
 use crate::models;
 
 /// Machine with its text and the data derived from it.
@@ -27,7 +27,7 @@ pub struct LoadedMachine {
     /// Machine as parsed and checked.
     pub machine: Machine,
     /// Text of the machine's file.
-    pub text: Text,
+    pub text: LibraryText,
     /// Topology derived from the machine.
     pub topology: Arc<Topology>,
     /// Paths of the trained models found for the machine.
@@ -46,7 +46,7 @@ struct MachineText {
 
 impl From<LoadedMachine> for MachineText {
     fn from(loaded: LoadedMachine) -> Self {
-        let Text { path, text, .. } = loaded.text;
+        let LibraryText { path, text, .. } = loaded.text;
         Self { path, text }
     }
 }
@@ -61,7 +61,7 @@ impl TryFrom<MachineText> for LoadedMachine {
         let shipped = false;
         Ok(Self {
             machine,
-            text: Text {
+            text: LibraryText {
                 path,
                 text,
                 shipped,
@@ -98,7 +98,7 @@ impl LoadedMachine {
     ///
     /// # Errors
     /// Fails if a file is no model; the error contains the line.
-    pub fn with_models(mut machine: Machine, text: Option<Text>) -> anyhow::Result<Self> {
+    pub fn with_models(mut machine: Machine, text: Option<LibraryText>) -> anyhow::Result<Self> {
         let models = models::add(&mut machine)?;
         let loaded = match text {
             Some(text) if models.is_empty() => Self {

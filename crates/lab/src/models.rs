@@ -9,16 +9,18 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use countersteer_cache::signature::store::{data_folders, own_data};
 use countersteer_model::machine::{Machine, is_for};
-use countersteer_model::models::ModelFile;
+use countersteer_model::models::{Judged, ModelFile, Target, shipped};
+use countersteer_model::suggestion::suggestion;
 use countersteer_model::topology::Topology;
+use serde::Serialize;
 
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 use crate::library::cannot_read;
 
 const FOLDER: &str = "countersteer/models";
 
 /// Trained model with the path of its file.
-pub struct Found {
+pub struct TrainedModelFile {
     pub path: PathBuf,
     pub file: ModelFile,
 }
@@ -30,7 +32,7 @@ pub struct Found {
 pub fn own_folder() -> anyhow::Result<PathBuf> {
     let data = own_data().ok_or_else(|| {
         let why = "neither XDG_DATA_HOME nor HOME is set: name a folder for models with -o";
-        failure(Kind::Usage, why)
+        failure(FaultKind::Usage, why)
     })?;
     Ok(data.join(FOLDER))
 }
@@ -58,7 +60,7 @@ pub fn add(machine: &mut Machine) -> anyhow::Result<Vec<PathBuf>> {
 ///
 /// # Errors
 /// Fails with the errors of [`add`].
-pub fn all() -> anyhow::Result<Vec<Found>> {
+pub fn all() -> anyhow::Result<Vec<TrainedModelFile>> {
     let mut all = Vec::new();
     for folder in data_folders() {
         let folder = folder.join(FOLDER);
@@ -71,7 +73,7 @@ pub fn all() -> anyhow::Result<Vec<Found>> {
     Ok(all)
 }
 
-fn of_core_type(folder: &Path, core_type: &str) -> anyhow::Result<Vec<Found>> {
+fn of_core_type(folder: &Path, core_type: &str) -> anyhow::Result<Vec<TrainedModelFile>> {
     let is_toml = |path: &PathBuf| path.extension().is_some_and(|e| e == "toml");
     let files = entries(&folder.join(core_type))?.into_iter();
     let read = |path: PathBuf| {
@@ -83,9 +85,9 @@ fn of_core_type(folder: &Path, core_type: &str) -> anyhow::Result<Vec<Found>> {
                 path.display(),
                 folder.join(of).display()
             );
-            return Err(failure(Kind::BadInput, why));
+            return Err(failure(FaultKind::BadInput, why));
         }
-        Ok(Found { path, file })
+        Ok(TrainedModelFile { path, file })
     };
     files.filter(is_toml).map(read).collect()
 }
@@ -112,4 +114,50 @@ fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 pub fn read(path: &Path) -> anyhow::Result<ModelFile> {
     let text = crate::library::read(path)?;
     Ok(ModelFile::parse(&text.path, &text.text)?)
+}
+
+/// Entry of the list of models.
+#[derive(Clone, Debug, Serialize)]
+pub struct ListedModel {
+    /// File of one's own model; path below `models/` of a shipped one.
+    pub path: String,
+    pub target: Target,
+    pub machine: String,
+    pub core_type: String,
+    pub judged: Judged,
+}
+
+/// Lists the user's own models, then the shipped ones, each sorted by path.
+///
+/// # Errors
+/// Fails with the errors of [`add`].
+pub fn known() -> anyhow::Result<Vec<ListedModel>> {
+    let own = all()?.into_iter();
+    let own = own.map(|found| (found.path.display().to_string(), found.file));
+    let row = |(path, file): (String, ModelFile)| ListedModel {
+        path,
+        target: file.target,
+        machine: file.machine,
+        core_type: file.core_type,
+        judged: file.judged,
+    };
+    Ok(own.chain(shipped()).map(row).collect())
+}
+
+/// Returns a shipped model by its path in the list, or the model of a file.
+///
+/// # Errors
+/// There is no such model, or the file is none.
+pub fn by_name(name: &str) -> anyhow::Result<ModelFile> {
+    let known = shipped();
+    if let Some((_, file)) = known.iter().find(|(path, _)| path == name) {
+        return Ok(file.clone());
+    }
+    let path = countersteer_files::name::path(name.as_ref()).into_owned();
+    if path.exists() {
+        return read(&path);
+    }
+    let near = suggestion(name, known.iter().map(|(path, _)| path.as_str()));
+    let why = format!("there is no model `{name}`{near}; `steer model list` prints all models");
+    Err(failure(FaultKind::Usage, why))
 }

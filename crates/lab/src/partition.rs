@@ -20,9 +20,9 @@ use countersteer_policies::ways::lookahead;
 use countersteer_sim::progress::{Analytic, ModelError, ProgressConfig, ProgressModel};
 use serde::Serialize;
 
-use crate::blame::unrolled;
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 use crate::experiment::LoadedMachine;
+use crate::plan::unrolled;
 use crate::plan::{self, Loaded};
 
 /// Limit on the number of programs.
@@ -35,20 +35,20 @@ const LINE_BYTES: f64 = 64.0;
 /// Slowdowns of programs by their number of ways of a cache.
 ///
 /// ```
-/// use countersteer_lab::partition::{Curves, Objective};
+/// use countersteer_lab::partition::{PartitionObjective, SlowdownCurves};
 ///
 /// // Slowdowns of two programs by their number of 4 ways: only the second one needs the cache.
-/// let curves = Curves {
+/// let curves = SlowdownCurves {
 ///     of_ways: 4,
 ///     of_bytes: 4194304.0,
 ///     slowdowns: vec![vec![1.0, 1.0, 1.0, 1.0], vec![3.0, 2.0, 1.0, 1.0]],
 /// };
-/// let best = curves.best(Objective::Stp);
+/// let best = curves.best(PartitionObjective::Stp);
 /// assert_eq!(best.ways, [1, 3]);
 /// assert_eq!(best.stp, 2.0);
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-pub struct Curves {
+pub struct SlowdownCurves {
     /// Number of ways of the whole cache.
     pub of_ways: u32,
     /// Size of the whole cache in bytes.
@@ -59,7 +59,7 @@ pub struct Curves {
 
 /// Objective by which the best partition is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Objective {
+pub enum PartitionObjective {
     /// Highest system throughput: the sum of the inverse slowdowns.
     Stp,
     /// Lowest unfairness: the ratio of the largest slowdown to the smallest.
@@ -68,7 +68,7 @@ pub enum Objective {
 
 /// Partition of the ways among the programs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Division {
+pub struct ProgramDivision {
     /// Number of ways of each program.
     pub ways: Vec<u32>,
     /// Slowdown of each program: time relative to that with the whole cache.
@@ -81,7 +81,7 @@ pub struct Division {
 
 /// Partitions of a workload by several methods.
 #[derive(Clone, Debug, Serialize)]
-pub struct Divisions {
+pub struct ProgramDivisions {
     pub machine: String,
     pub workload: String,
     /// Number of ways of the whole cache.
@@ -91,16 +91,16 @@ pub struct Divisions {
     /// Names of the programs.
     pub programs: Vec<String>,
     /// Partition with the highest system throughput.
-    pub best_stp: Division,
+    pub best_stp: ProgramDivision,
     /// Partition with the lowest unfairness.
-    pub best_unfairness: Division,
+    pub best_unfairness: ProgramDivision,
     /// Partition by lookahead on slowdowns, as the policy `clusters` does for sensitive programs.
-    pub lookahead: Division,
+    pub lookahead: ProgramDivision,
     /// Partition into parts that are as equal as possible.
-    pub equal: Division,
+    pub equal: ProgramDivision,
 }
 
-impl Curves {
+impl SlowdownCurves {
     /// Computes the slowdowns of the programs of a workload. `None` if the machine has no shared cache with a way for each
     /// program.
     ///
@@ -140,11 +140,11 @@ impl Curves {
 
     /// Returns the partition that gives each program this number of ways.
     #[must_use]
-    pub fn division(&self, ways: Vec<u32>) -> Division {
+    pub fn division(&self, ways: Vec<u32>) -> ProgramDivision {
         let each = ways.iter().enumerate();
         let slowdown: Vec<f64> = each.map(|(row, ways)| self.slowdown(row, *ways)).collect();
         let (least, most) = range(&slowdown);
-        Division {
+        ProgramDivision {
             stp: slowdown.iter().map(|s| 1.0 / s).sum(),
             unfairness: most / least,
             slowdown,
@@ -155,8 +155,8 @@ impl Curves {
     /// Returns the best partition. Of several with equal unfairness, it is the one with the highest throughput. Of several that
     /// are equal in both, it is the one with the fewest ways for the first programs.
     #[must_use]
-    pub fn best(&self, objective: Objective) -> Division {
-        let mut search = Search {
+    pub fn best(&self, objective: PartitionObjective) -> ProgramDivision {
+        let mut search = PartitionSearch {
             curves: self,
             objective,
             rest: self.throughput_of_rest(),
@@ -193,9 +193,9 @@ fn range(slowdowns: &[f64]) -> (f64, f64) {
 }
 
 /// State of the branch-and-bound search.
-struct Search<'a> {
-    curves: &'a Curves,
-    objective: Objective,
+struct PartitionSearch<'a> {
+    curves: &'a SlowdownCurves,
+    objective: PartitionObjective,
     /// Highest throughput of the programs from each index on, by number of ways.
     rest: Vec<Vec<f64>>,
     /// Ways of the programs that have been decided so far.
@@ -204,7 +204,7 @@ struct Search<'a> {
     best: (f64, f64, Vec<u32>),
 }
 
-impl Search<'_> {
+impl PartitionSearch<'_> {
     /// Decides the ways of the next program. `left` ways are left; `stp` and the pair are the throughput and the range of
     /// slowdowns of the programs so far.
     fn branch(&mut self, left: u32, stp: f64, (least, most): (f64, f64)) {
@@ -238,8 +238,8 @@ impl Search<'_> {
 
     fn value(&self, stp: f64, least: f64, most: f64) -> f64 {
         match self.objective {
-            Objective::Stp => stp,
-            Objective::Unfairness => -most / least,
+            PartitionObjective::Stp => stp,
+            PartitionObjective::Unfairness => -most / least,
         }
     }
 }
@@ -248,10 +248,10 @@ impl Search<'_> {
 ///
 /// # Errors
 /// Fails if there are more than [`MOST`] programs, if no cache has a way for each, or if the machine cannot run a profile.
-pub fn divisions(machine: &LoadedMachine, workload: &Loaded) -> anyhow::Result<Divisions> {
+pub fn divisions(machine: &LoadedMachine, workload: &Loaded) -> anyhow::Result<ProgramDivisions> {
     let plan = plan::plan(workload, &machine.topology)?;
     let programs: Vec<String> = plan.programs.iter().map(|p| p.name.to_string()).collect();
-    let refused = |why: String| failure(Kind::BadInput, why);
+    let refused = |why: String| failure(FaultKind::BadInput, why);
     if programs.len() > MOST {
         return Err(refused(format!(
             "workload {} has {} programs: divisions are searched for up to {MOST}",
@@ -259,7 +259,7 @@ pub fn divisions(machine: &LoadedMachine, workload: &Loaded) -> anyhow::Result<D
             programs.len()
         )));
     }
-    let curves = Curves::of(machine, &unrolled(workload, &programs))?.ok_or_else(|| {
+    let curves = SlowdownCurves::of(machine, &unrolled(workload, &programs))?.ok_or_else(|| {
         refused(format!(
             "machine {} has no shared cache with a way for each of {} programs; `steer machine list` shows others",
             machine.machine.name,
@@ -271,13 +271,13 @@ pub fn divisions(machine: &LoadedMachine, workload: &Loaded) -> anyhow::Result<D
         let more = u32::from(row < curves.of_ways % count);
         curves.of_ways / count + more
     });
-    Ok(Divisions {
+    Ok(ProgramDivisions {
         machine: machine.machine.name.clone(),
         workload: workload.name.clone(),
         of_ways: curves.of_ways,
         of_bytes: curves.of_bytes,
-        best_stp: curves.best(Objective::Stp),
-        best_unfairness: curves.best(Objective::Unfairness),
+        best_stp: curves.best(PartitionObjective::Stp),
+        best_unfairness: curves.best(PartitionObjective::Unfairness),
         lookahead: curves.division(lookahead(&curves.slowdowns, curves.of_ways)),
         equal: curves.division(equal.collect()),
         programs,
@@ -298,8 +298,8 @@ pub fn best_stp(machine: &LoadedMachine, workload: &Loaded) -> anyhow::Result<Op
     if !(single && fits && countersteer_policies::ways::only_cache(topology).is_some()) {
         return Ok(None);
     }
-    let curves = Curves::of(machine, &unrolled(workload, &names))?;
-    Ok(curves.map(|curves| curves.best(Objective::Stp).stp))
+    let curves = SlowdownCurves::of(machine, &unrolled(workload, &names))?;
+    Ok(curves.map(|curves| curves.best(PartitionObjective::Stp).stp))
 }
 
 /// Returns the instructions per second of each program alone on the fastest cores, with this number of ways of a cache.
@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     /// Curves of programs of random cliffs and slopes, from a linear congruential generator.
-    fn random(programs: usize, ways: u32, seed: u64) -> Curves {
+    fn random(programs: usize, ways: u32, seed: u64) -> SlowdownCurves {
         let mut state = seed;
         let mut next = || {
             state = state
@@ -343,7 +343,7 @@ mod tests {
             let above = |ways: usize| 1.0 + steps[ways - 1..].iter().sum::<f64>();
             (1..=ways as usize).map(above).collect()
         };
-        Curves {
+        SlowdownCurves {
             of_ways: ways,
             of_bytes: 0.0,
             slowdowns: (0..programs).map(|_| curve()).collect(),
@@ -368,13 +368,14 @@ mod tests {
             for seed in 0..20 {
                 let curves = random(programs, ways, seed);
                 let every = all(ways, programs as u32);
-                let every: Vec<Division> = every
+                let every: Vec<ProgramDivision> = every
                     .into_iter()
                     .map(|ways| curves.division(ways))
                     .collect();
                 let most = every.iter().map(|d| d.stp).fold(0.0, f64::max);
                 let least = every.iter().map(|d| d.unfairness).fold(f64::MAX, f64::min);
-                let [stp, fair] = [Objective::Stp, Objective::Unfairness].map(|o| curves.best(o));
+                let [stp, fair] = [PartitionObjective::Stp, PartitionObjective::Unfairness]
+                    .map(|o| curves.best(o));
                 assert!((stp.stp - most).abs() < 1e-9, "{programs} {ways} {seed}");
                 assert_eq!(fair.unfairness, least, "{programs} {ways} {seed}");
                 let fairest = every.iter().filter(|d| d.unfairness == least);
@@ -391,7 +392,7 @@ mod tests {
     fn eight_programs_are_divided_at_once_and_lookahead_is_no_better() {
         for seed in 0..5 {
             let curves = random(8, 20, seed);
-            let best = curves.best(Objective::Stp);
+            let best = curves.best(PartitionObjective::Stp);
             let greedy = curves.division(lookahead(&curves.slowdowns, 20));
             assert!(
                 best.stp >= greedy.stp - 1e-9,
@@ -399,7 +400,7 @@ mod tests {
                 best.stp,
                 greedy.stp
             );
-            assert!(curves.best(Objective::Unfairness).unfairness <= greedy.unfairness);
+            assert!(curves.best(PartitionObjective::Unfairness).unfairness <= greedy.unfairness);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use countersteer_files::name as raw;
 use countersteer_model::bounds;
@@ -17,10 +17,13 @@ use countersteer_sim::engine::{Plan, PlannedHotplug, PlannedProgram};
 use countersteer_sim::progress::Traces;
 use serde::{Deserialize, Serialize};
 
-use crate::alone::TimesAlone;
-use crate::error::{Kind, failure};
-use crate::library::{self, Text};
+use crate::error::{FaultKind, failure};
+use crate::library::{self, LibraryText};
 use crate::traces;
+
+/// Simulated times alone by program, machine and options, shared by all policies and seeds of a workload.
+#[derive(Debug, Default)]
+pub struct TimesAlone(pub(crate) Mutex<BTreeMap<String, Vec<f64>>>);
 
 /// Workload with its profiles, independent of a machine.
 ///
@@ -37,7 +40,7 @@ use crate::traces;
 #[serde(into = "Texts", try_from = "Texts")]
 pub struct Loaded {
     pub name: String,
-    pub text: Text,
+    pub text: LibraryText,
     /// Programs with their profiles; a program with several copies is one entry.
     pub programs: Vec<(WorkloadProgram, Arc<Profile>)>,
     /// Control groups and events of the workload file, without its programs.
@@ -99,7 +102,7 @@ impl TryFrom<Texts> for Loaded {
 
 /// Callback that records the profile of a program given as a command. Arguments: the program's name, if it has one, and the
 /// words of the command.
-pub type RecordCommand<'a> = &'a dyn Fn(Option<&str>, &[String]) -> anyhow::Result<Text>;
+pub type RecordCommand<'a> = &'a dyn Fn(Option<&str>, &[String]) -> anyhow::Result<LibraryText>;
 
 /// Reads a workload and every profile that it names. `record` creates the profiles of commands.
 ///
@@ -119,18 +122,18 @@ pub fn load_recorded(name: &str) -> anyhow::Result<Loaded> {
     load(name, &no_recorder)
 }
 
-fn no_recorder(_: Option<&str>, command: &[String]) -> anyhow::Result<Text> {
+fn no_recorder(_: Option<&str>, command: &[String]) -> anyhow::Result<LibraryText> {
     let command = command.join(" ");
     let why = format!(
         "`{command}` has no profile yet: record one with `steer profile -- {command}` and name its file as `profile`"
     );
-    Err(failure(Kind::Missing, why))
+    Err(failure(FaultKind::Missing, why))
 }
 
 /// Creates a workload from text; its profiles must be shipped ones.
 pub fn of_text(name: &str, text: String) -> anyhow::Result<Loaded> {
     let path = format!("{name}.toml");
-    let text = Text {
+    let text = LibraryText {
         path,
         text,
         shipped: true,
@@ -147,7 +150,7 @@ pub fn of_record(manifest: &Manifest) -> anyhow::Result<Loaded> {
 }
 
 fn of_texts(name: &str, text: &str, profiles: &BTreeMap<String, String>) -> anyhow::Result<Loaded> {
-    let text = Text {
+    let text = LibraryText {
         path: format!("{name}.toml"),
         text: text.to_owned(),
         shipped: false,
@@ -157,11 +160,11 @@ fn of_texts(name: &str, text: &str, profiles: &BTreeMap<String, String>) -> anyh
         let found = profiles.get_key_value(&wanted);
         let (file, text) = found.ok_or_else(|| {
             failure(
-                Kind::BadInput,
+                FaultKind::BadInput,
                 format!("the record has no profile `{wanted}`"),
             )
         })?;
-        Ok(Text {
+        Ok(LibraryText {
             path: file.clone(),
             text: text.clone(),
             shipped: false,
@@ -170,8 +173,8 @@ fn of_texts(name: &str, text: &str, profiles: &BTreeMap<String, String>) -> anyh
 }
 
 fn load_text(
-    text: Text,
-    mut source: impl FnMut(&Text, &WorkloadProgram) -> anyhow::Result<Text>,
+    text: LibraryText,
+    mut source: impl FnMut(&LibraryText, &WorkloadProgram) -> anyhow::Result<LibraryText>,
 ) -> anyhow::Result<Loaded> {
     let workload = Workload::parse(&text.path, &text.text)
         .map_err(|e| library::WORKLOAD.explain(&text, e.into()))?;
@@ -226,10 +229,10 @@ fn profile_key(program: &WorkloadProgram) -> String {
 /// Returns the text of a program's profile. It is searched for next to the workload file, below the working directory, and
 /// in the library.
 fn profile_text(
-    workload: &Text,
+    workload: &LibraryText,
     program: &WorkloadProgram,
     record: RecordCommand<'_>,
-) -> anyhow::Result<Text> {
+) -> anyhow::Result<LibraryText> {
     if let Some(command) = &program.command {
         return record(program.name.as_deref(), command);
     }
@@ -257,7 +260,7 @@ fn profile_text(
         let path = &workload.path;
         let beside = beside.display();
         failure(
-            Kind::Missing,
+            FaultKind::Missing,
             format!(
                 "{path}: there is no profile `{wanted}` (looked for {beside} and among the shipped profiles); \
                  record one with `steer profile -o {wanted} -- PROGRAM`"
@@ -271,7 +274,7 @@ pub fn plan(loaded: &Loaded, topology: &Topology) -> anyhow::Result<Plan> {
     let mut plan = Plan::default();
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     let mut threads = 0.0;
-    let Text { path, text, .. } = &loaded.text;
+    let LibraryText { path, text, .. } = &loaded.text;
     let wrong = |row, why| at_program(path, text, row, why);
     for (row, event) in loaded.settings.hotplug.iter().enumerate() {
         let cpus = event.cpus_on(topology);
@@ -293,7 +296,17 @@ pub fn plan(loaded: &Loaded, topology: &Topology) -> anyhow::Result<Plan> {
             .transpose();
         let launch_on = launch_on.map_err(|why| wrong(row, why))?;
         let control = loaded.settings.control_of(program);
-        let control = control.map_err(|why| wrong(row, why))?;
+        let mut control = control.map_err(|why| wrong(row, why))?;
+        let allowed = (program.allowed.as_deref())
+            .map(|place| cpus_of(place, topology))
+            .transpose();
+        control.allowed = allowed.map_err(|why| wrong(row, why))?;
+        if let (Some(allowed), Some(start)) = (&control.allowed, &launch_on)
+            && !start.intersects(allowed)
+        {
+            let why = format!("`launch_on` has none of the CPUs of `allowed` ({allowed})");
+            return Err(wrong(row, why).into());
+        }
         let shape = program.shape(profile).map_err(|why| wrong(row, why))?;
         // Profiles may have several threads, which count as well.
         threads += f64::from(program.copies) * f64::from(shape.0);
@@ -345,6 +358,22 @@ fn planned(
         chunk: program.chunk_mi.map(|mi| mi * 1e6),
         launch_on,
         scale: program.scale,
+    }
+}
+
+/// Returns the workload with one program per copy.
+pub(crate) fn unrolled(loaded: &Loaded, names: &[String]) -> Loaded {
+    let copies = loaded.programs.iter().flat_map(|(program, profile)| {
+        let copy = move |_| (program.clone(), Arc::clone(profile));
+        (0..program.copies).map(copy)
+    });
+    let named = copies.zip(names).map(|((mut program, profile), name)| {
+        (program.name, program.copies) = (Some(name.clone()), 1);
+        (program, profile)
+    });
+    Loaded {
+        programs: named.collect(),
+        ..loaded.clone()
     }
 }
 

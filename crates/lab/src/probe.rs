@@ -10,12 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_model::placement::{Placement, Target, ThreadPlacement};
-use countersteer_model::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View, decide};
-use countersteer_model::topology::Topology;
-use countersteer_model::units::Nanos;
 use countersteer_policies::reach::shelf;
-use countersteer_report::judge::{Facts, Probe, Probed, Ranking, WORTH, judge};
+use countersteer_report::judge::{Facts, Probed, ProbingGap, Ranking, WORTH, judge};
 use countersteer_report::table::CompareRun;
 use rayon::prelude::*;
 
@@ -27,58 +23,6 @@ use crate::sweep::Sweep;
 const SEEDS: u64 = 3;
 /// Name of the baseline policy.
 const LINUX: &str = "linux";
-
-/// Policy that decides until a given time and then releases all threads.
-pub struct Until {
-    inner: Box<dyn Policy>,
-    end: Option<Nanos>,
-    released: bool,
-    /// True if the policy placed a thread, changed its weight or clamp, or partitioned a cache.
-    pub acted: bool,
-}
-
-impl Until {
-    /// Creates a policy that decides as `inner` does until `end`; `None` for no end.
-    #[must_use]
-    pub fn new(inner: Box<dyn Policy>, end: Option<Nanos>) -> Self {
-        Self {
-            inner,
-            end,
-            released: false,
-            acted: false,
-        }
-    }
-}
-
-impl Policy for Until {
-    fn needs(&self) -> &Needs {
-        self.inner.needs()
-    }
-
-    fn needs_changed(&mut self) -> bool {
-        self.inner.needs_changed()
-    }
-
-    fn tune(&mut self, params: &Params, topology: &Arc<Topology>) -> Result<(), PolicyError> {
-        self.inner.tune(params, topology)
-    }
-
-    fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
-        if self.end.is_none_or(|end| view.now < end) {
-            let placement = decide(self.inner.as_mut(), view, rng);
-            let acts = |t: &ThreadPlacement| {
-                t.target != Target::Anywhere || t.weight.is_some() || t.clamp.is_some()
-            };
-            self.acted |= placement.threads.iter().any(acts)
-                || placement.caches.as_ref().is_some_and(|c| !c.is_empty());
-            return placement;
-        }
-        if std::mem::replace(&mut self.released, true) {
-            return Placement::default();
-        }
-        view.release("the policy's time is over")
-    }
-}
 
 /// True if a workload fixes the start CPUs of at least one program.
 fn is_pinned(workload: &Loaded) -> bool {
@@ -132,7 +76,7 @@ fn probe(sweep: &Sweep, rankings: &[Ranking]) -> anyhow::Result<Vec<Probed>> {
 }
 
 /// Returns the probing experiments for one ranking.
-fn experiments(sweep: &Sweep, ranking: &Ranking) -> anyhow::Result<Vec<(Probe, Experiment)>> {
+fn experiments(sweep: &Sweep, ranking: &Ranking) -> anyhow::Result<Vec<(ProbingGap, Experiment)>> {
     let best = ranking.best().filter(|b| b.throughput.mean >= WORTH);
     let Some(best) = best else {
         return Ok(Vec::new());
@@ -163,14 +107,14 @@ fn experiments(sweep: &Sweep, ranking: &Ranking) -> anyhow::Result<Vec<(Probe, E
         steer_ms: Some(sweep.options.period_ms),
         ..sweep.options.clone()
     };
-    want(Probe::Start, &best.policy, first_period);
+    want(ProbingGap::Start, &best.policy, first_period);
     if is_pinned(workload) {
         let fair = SimOptions {
             ignore_launch: true,
             ..sweep.options.clone()
         };
-        want(Probe::FairLaunch, LINUX, fair.clone());
-        want(Probe::FairLaunch, &best.policy, fair);
+        want(ProbingGap::FairLaunch, LINUX, fair.clone());
+        want(ProbingGap::FairLaunch, &best.policy, fair);
     }
     Ok(wanted)
 }

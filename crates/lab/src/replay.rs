@@ -9,9 +9,7 @@ use countersteer_model::policy::policy_rng;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 use countersteer_report::ReportError;
-use countersteer_report::record::{
-    Differences, Manifest, Record, ReplayEngine, compare_decisions, compare_requests,
-};
+use countersteer_report::record::{Differences, Manifest, Record, ReplayEngine};
 use countersteer_sim::engine::Simulation;
 
 use crate::experiment::SimOptions;
@@ -59,22 +57,34 @@ fn model(manifest: &Manifest, topology: &Arc<Topology>, seed: u64) -> anyhow::Re
 /// # Errors
 /// Fails if the policy does not exist, or if parts of the record are inconsistent.
 pub fn replay(record: &Record, policy: &str, seed: u64) -> anyhow::Result<Differences> {
-    let manifest = &record.manifest;
-    let topology = record.topology()?;
+    replay_with(ReplayEngine::new(record)?, policy, seed)
+}
+
+/// Compares the decisions of `policy` as [`replay`] does, on the observations of an engine at the start of its record.
+///
+/// # Errors
+/// Fails if the policy does not exist, or if parts of the record are inconsistent or damaged.
+pub fn replay_with(
+    record: ReplayEngine<'_>,
+    policy: &str,
+    seed: u64,
+) -> anyhow::Result<Differences> {
+    let manifest = record.manifest();
+    let topology = Arc::clone(record.topology());
     let options = SimOptions::of_record(manifest);
     let believed = options.believed(&topology)?;
     let mut policy = options.policy(policy, &believed)?;
     let model = (manifest.engine == "sim")
         .then(|| model(manifest, &topology, seed))
         .transpose()?;
-    let mut engine = Replay {
-        record: ReplayEngine::new(record)?,
-        model,
-        believed,
-    };
     let driver = DriverConfig {
         period: Nanos(manifest.period_ns),
         until: Nanos::NEVER,
+    };
+    let mut engine = Replay {
+        record,
+        model,
+        believed,
     };
     drive(
         &mut engine,
@@ -83,8 +93,5 @@ pub fn replay(record: &Record, policy: &str, seed: u64) -> anyhow::Result<Differ
         driver,
         &mut policy_rng(seed),
     )?;
-    let mut differences = compare_decisions(record, engine.record.decisions());
-    let made = &engine.record;
-    compare_requests(record, made.shares(), made.clocks(), &mut differences);
-    Ok(differences)
+    Ok(engine.record.differences()?)
 }

@@ -9,7 +9,7 @@ use countersteer_policies::scx::{NAME, PATH};
 use countersteer_scx::{Ext, Library};
 use countersteer_sim::scheduler::Scheduler;
 
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 
 /// Schedulers that were compiled so far, by the path of their sources.
 static BUILT: Mutex<Option<HashMap<PathBuf, Arc<Library>>>> = Mutex::new(None);
@@ -46,7 +46,7 @@ pub fn scheduler(
     }
     if params.text(PATH).is_empty() {
         return Err(failure(
-            Kind::Usage,
+            FaultKind::Usage,
             "policy `scx` needs the sources of a scheduler: scx:path=FILE.bpf.c",
         ));
     }

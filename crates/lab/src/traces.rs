@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use countersteer_cache::source::{Block, ProgramCopy, Stream, TraceSource};
-use countersteer_cache::trace::{Entry, TraceFile};
+use countersteer_cache::source::{Block, EventStream, ProgramCopy, TraceSource};
+use countersteer_cache::trace::{BlockEntry, TraceFile};
 
-use crate::error::{Kind, failure};
-use crate::library::Text;
+use crate::error::{FaultKind, failure};
+use crate::library::LibraryText;
 
 /// Extension of the names of trace files.
 const EXTENSION: &str = "trace";
@@ -26,32 +26,32 @@ pub fn is_trace(path: &str) -> bool {
 
 /// Cache of decompressed blocks by thread and block number.
 #[derive(Default)]
-struct Kept {
+struct BlockCache {
     blocks: HashMap<(usize, usize), Arc<[u32]>>,
     words: usize,
 }
 
 /// Trace file that is being simulated.
-struct Source {
+struct OpenTrace {
     file: TraceFile,
     /// Blocks of each thread, in order.
-    threads: Vec<Vec<Entry>>,
+    threads: Vec<Vec<BlockEntry>>,
     /// Cache of decompressed blocks.
-    kept: Mutex<Kept>,
+    kept: Mutex<BlockCache>,
     /// First error that prevented a block from being read.
     failure: Mutex<Option<String>>,
 }
 
 /// Error about a trace without instructions.
 pub fn nothing_executed(path: &str) -> anyhow::Error {
-    failure(Kind::BadInput, format!("{path}: nothing was executed"))
+    failure(FaultKind::BadInput, format!("{path}: nothing was executed"))
 }
 
 /// Opens a trace. Returns the text of its profile and the source of its blocks.
 ///
 /// # Errors
 /// Fails if the file is not a trace, or has no profile or no instructions.
-pub fn open(path: &Path) -> anyhow::Result<(Text, Arc<dyn TraceSource>)> {
+pub fn open(path: &Path) -> anyhow::Result<(LibraryText, Arc<dyn TraceSource>)> {
     let shown = path.display().to_string();
     let file = TraceFile::open(path)?;
     let profile = file.trailer().profile.as_ref().ok_or_else(|| {
@@ -59,14 +59,14 @@ pub fn open(path: &Path) -> anyhow::Result<(Text, Arc<dyn TraceSource>)> {
             "{shown}: the trace carries no profile (it was imported, or its recorder was killed), and cannot be simulated; \
              record one with `steer trace record`"
         );
-        failure(Kind::BadInput, why)
+        failure(FaultKind::BadInput, why)
     })?;
-    let text = Text {
+    let text = LibraryText {
         text: serde_json::to_string(profile)?,
         path: shown.clone(),
         shipped: false,
     };
-    let mut threads: Vec<Vec<Entry>> = Vec::new();
+    let mut threads: Vec<Vec<BlockEntry>> = Vec::new();
     for entry in file.entries() {
         let row = entry.head.thread.saturating_sub(1) as usize;
         if row >= threads.len() {
@@ -74,12 +74,12 @@ pub fn open(path: &Path) -> anyhow::Result<(Text, Arc<dyn TraceSource>)> {
         }
         threads[row].push(*entry);
     }
-    let executed = |entries: &Vec<Entry>| entries.iter().any(|e| e.head.instructions > 0);
+    let executed = |entries: &Vec<BlockEntry>| entries.iter().any(|e| e.head.instructions > 0);
     threads.retain(executed);
     if threads.is_empty() {
         return Err(nothing_executed(&shown));
     }
-    let source = Source {
+    let source = OpenTrace {
         file,
         threads,
         kept: Mutex::default(),
@@ -89,7 +89,7 @@ pub fn open(path: &Path) -> anyhow::Result<(Text, Arc<dyn TraceSource>)> {
 }
 
 /// A trace as a program.
-struct Recording(Arc<Source>);
+struct Recording(Arc<OpenTrace>);
 
 impl TraceSource for Recording {
     fn copy(&self) -> Arc<dyn ProgramCopy> {
@@ -103,11 +103,11 @@ impl TraceSource for Recording {
 }
 
 impl ProgramCopy for Recording {
-    fn stream(&self, thread: u32) -> Box<dyn Stream> {
+    fn stream(&self, thread: u32) -> Box<dyn EventStream> {
         let thread = thread as usize % self.0.threads.len();
         let blocks = self.0.threads[thread].iter();
         let length: f64 = blocks.map(|e| f64::from(e.head.instructions)).sum();
-        Box::new(Reading {
+        Box::new(TracePosition {
             source: Arc::clone(&self.0),
             thread,
             length,
@@ -119,8 +119,8 @@ impl ProgramCopy for Recording {
 }
 
 /// A thread's position in a trace.
-struct Reading {
-    source: Arc<Source>,
+struct TracePosition {
+    source: Arc<OpenTrace>,
     thread: usize,
     /// Number of the thread's instructions.
     length: f64,
@@ -131,7 +131,7 @@ struct Reading {
     after: f64,
 }
 
-impl Stream for Reading {
+impl EventStream for TracePosition {
     fn next_block(&mut self) -> Block {
         if self.next >= self.source.threads[self.thread].len() {
             (self.next, self.after) = (0, 0.0);
@@ -183,7 +183,7 @@ impl Stream for Reading {
     }
 }
 
-impl Source {
+impl OpenTrace {
     fn block(&self, thread: usize, block: usize) -> Block {
         let entry = &self.threads[thread][block];
         let head = entry.head;
@@ -201,7 +201,7 @@ impl Source {
         });
         let words: Arc<[u32]> = words.into();
         if kept.words + words.len() > MOST_WORDS {
-            *kept = Kept::default();
+            *kept = BlockCache::default();
         }
         kept.words += words.len();
         kept.blocks.insert((thread, block), Arc::clone(&words));

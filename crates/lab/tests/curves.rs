@@ -6,8 +6,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use countersteer_lab::Experiment;
-use countersteer_model::profile::fit::{Fit, Form, falling};
-use countersteer_model::sample::{Event, Row};
+use countersteer_model::profile::fit::{CurveForm, FittedCurve, falling};
+use countersteer_model::sample::{Event, SampleRow};
 use countersteer_report::record::{Detail, Record};
 
 /// Size of the machine's last-level cache in KiB.
@@ -59,7 +59,7 @@ fn points(record: &Record) -> Vec<(f64, f64)> {
     let threads = record.identities();
     let known = threads.iter().find(|t| &*t.name == "known").unwrap().id;
     let mut held_kib = 0.0;
-    let point = |sample: Row<'_>| {
+    let point = |sample: SampleRow<'_>| {
         let before_kib = held_kib;
         held_kib = sample.counts.get(Event::LlcOccupancyBytes)? / 1024.0;
         let misses = sample.counts.ratio(Event::LlcMisses, Event::Instructions)?;
@@ -73,7 +73,7 @@ fn points(record: &Record) -> Vec<(f64, f64)> {
         .collect()
 }
 
-fn fitted(mpki: fn(f64) -> f64) -> Fit {
+fn fitted(mpki: fn(f64) -> f64) -> FittedCurve {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("known.toml"), profile(mpki)).unwrap();
     let mut all = Vec::new();
@@ -94,7 +94,7 @@ fn fitted(mpki: fn(f64) -> f64) -> Fit {
 fn curves_of_simulated_mixes_are_those_of_their_profiles() {
     let steep: fn(f64) -> f64 = |kib| 2.0 + 30.0 * (-kib / 4_000.0).exp();
     let straight: fn(f64) -> f64 = |kib| 33.0 - kib / 1_024.0;
-    for (mpki, form) in [(steep, Form::Exponential), (straight, Form::Line)] {
+    for (mpki, form) in [(steep, CurveForm::Exponential), (straight, CurveForm::Line)] {
         let fit = fitted(mpki);
         assert_eq!(fit.form, form, "{fit:?}");
         assert!(fit.curve.len() >= 4, "{fit:?}");

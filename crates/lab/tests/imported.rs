@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use countersteer_lab::Experiment;
-use countersteer_lab::import::{Options, import, task_set};
+use countersteer_lab::import::{ImportOptions, import, task_set};
 use countersteer_report::record::Detail;
 
 /// CPU time in seconds and number of wake-ups of the threads with one name.
@@ -65,9 +65,9 @@ fn truth(text: &str) -> BTreeMap<String, Use> {
 
 /// Simulates a recording on four equal cores, until each program has run once. Returns the use of one run by name.
 fn simulated(name: &str, bytes: &[u8]) -> BTreeMap<String, Use> {
-    let options = Options {
+    let options = ImportOptions {
         min_share: 0.0,
-        ..Options::default()
+        ..ImportOptions::default()
     };
     let imported = import(name, bytes, &options).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -193,7 +193,7 @@ fn shares_and_wake_ups_are_those_of_recordings() {
 fn task_files_of_rt_app_are_sets_of_tasks_for_kernels() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vm/rt-app/frames.json");
     let stream = std::fs::File::open(&file).unwrap();
-    let made = task_set("frames.json", stream, &Options::default(), "frames").unwrap();
+    let made = task_set("frames.json", stream, &ImportOptions::default(), "frames").unwrap();
     let sets = include_str!("../../sim/tests/kernel/sets.tsv");
     let of_set = sets.lines().filter(|l| l.starts_with("frames\t"));
     let wanted: String = of_set.map(|l| format!("{l}\n")).collect();
@@ -204,6 +204,12 @@ fn task_files_of_rt_app_are_sets_of_tasks_for_kernels() {
     );
     // A set has up to 64 tasks.
     let many = r#"{"tasks": {"a": {"instance": 65, "loop": -1, "run": 10, "sleep": 10}}, "global": {"duration": 1}}"#;
-    let error = task_set("many.json", many.as_bytes(), &Options::default(), "many").unwrap_err();
+    let error = task_set(
+        "many.json",
+        many.as_bytes(),
+        &ImportOptions::default(),
+        "many",
+    )
+    .unwrap_err();
     assert!(format!("{error:#}").contains("64 tasks"), "{error:#}");
 }

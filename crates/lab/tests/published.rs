@@ -5,7 +5,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use countersteer_lab::published::{Files, Imported, import};
+use countersteer_lab::published::{DownloadedTables, ImportedProfiles, import};
 use countersteer_model::profile::{Profile, ReachKind};
 
 /// 429.mcf by ways: IPC, misses of the last-level cache per 1,000 instructions, bandwidths, stalls on its misses
@@ -59,7 +59,7 @@ const BY_SIZE: [(&str, &str); 4] = [
     ),
 ];
 
-fn imported(dir: &Path) -> Imported {
+fn imported(dir: &Path) -> ImportedProfiles {
     let mut ways =
         "BENCH,NR_WAYS,ipc,llcrpki,llcmpki,bandwidth_mbps,llcm_bandwidth,stalls_l3_miss\n"
             .to_owned();
@@ -78,7 +78,7 @@ fn imported(dir: &Path) -> Imported {
         write(&format!("2K6-{file}"), row);
         write(&format!("2K17Rate-{file}"), "");
     }
-    let files = Files {
+    let files = DownloadedTables {
         ways: dir.join("metrics.csv"),
         sizes: dir.to_owned(),
         events: vec![dir.join("intfile.xls")],

@@ -5,9 +5,9 @@
 use std::path::Path;
 
 use countersteer_cache::trace::{Header, SCHEMA, TraceFile, TraceWriter, Trailer};
-use countersteer_cache::tracer::Tracer;
+use countersteer_cache::tracer::ThreadTracer;
 use countersteer_cache::wire::ENDS;
-use countersteer_lab::error::{Failure, Kind};
+use countersteer_lab::error::{FaultKind, PlainError};
 use countersteer_lab::experiment::{Experiment, Fidelity};
 use countersteer_model::profile::Profile;
 use countersteer_sim::progress::synthetic;
@@ -29,7 +29,7 @@ fn record(path: &Path) {
         fetches: false,
     };
     let mut writer = TraceWriter::new("memory", Vec::new(), &header).unwrap();
-    let mut tracer = Tracer::new(1, 1, 0);
+    let mut tracer = ThreadTracer::new(1, 1, 0);
     for n in 0..u64::from(LENGTH / 4) {
         tracer.instructions(4);
         let line = n * 7919 % 5000;
@@ -71,8 +71,8 @@ fn a_damaged_trace_is_an_error_of_the_simulation() {
     std::fs::write(&path, bytes).unwrap();
     let error = simulated().unwrap_err();
     assert!(error.to_string().contains("checksum"), "{error:#}");
-    let failure = error.downcast_ref::<Failure>().unwrap();
-    assert_eq!(failure.kind, Kind::BadInput);
+    let failure = error.downcast_ref::<PlainError>().unwrap();
+    assert_eq!(failure.kind, FaultKind::BadInput);
 }
 
 #[test]

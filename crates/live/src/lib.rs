@@ -15,4 +15,4 @@ pub mod undo;
 mod workload;
 
 pub use engine::{DecisionRequest, LiveConfig, LiveEngine, Stealing, VirtualCounters};
-pub use workload::{Find, LiveProgram, LiveWorkload, Start};
+pub use workload::{Find, LiveProgram, LiveWorkload, StartingProgram};

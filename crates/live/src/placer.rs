@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use countersteer_counters::{CoreTypes, CounterError, Resolved};
-use countersteer_model::counters::Plan;
+use countersteer_model::counters::SetPlan;
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::engine::{Applied, Observation, Watch};
 use countersteer_model::placement::Placement;
@@ -16,11 +16,11 @@ use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 use crate::undo::{Journal, JournalError};
 
 /// Event sets to count, and their multiplexing plan.
-pub type Counters = (Vec<Vec<Resolved>>, Plan);
+pub type CounterPlan = (Vec<Vec<Resolved>>, SetPlan);
 
 /// Process that is steered, together with all its threads and descendants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Root {
+pub struct ProcessRoot {
     pub pid: u32,
     /// Program of the workload to which the process and its descendants belong.
     pub program: ProgramId,
@@ -65,7 +65,7 @@ pub fn own_sample(
 pub trait Recount {
     /// Returns the counters for these metrics with this period. `None` if they are counted already, or if nothing can be
     /// counted.
-    fn counters(&mut self, metrics: &[&'static str], period: Nanos) -> Option<Counters>;
+    fn counters(&mut self, metrics: &[&'static str], period: Nanos) -> Option<CounterPlan>;
 
     /// Reports that the new counters could not be opened; the former ones continue.
     fn failed(&mut self, why: &str);
@@ -105,14 +105,14 @@ pub trait Placer {
     ///
     /// # Errors
     /// Fails if the process does not exist or may not be steered.
-    fn attach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), EngineError>;
+    fn attach(&mut self, root: &ProcessRoot, journal: &mut Journal) -> Result<(), EngineError>;
 
     /// Detaches a process, together with the processes that it has started for its program. Their attributes are restored, and
     /// they are no longer steered. In observations, their threads have ended.
     ///
     /// # Errors
     /// Fails if the placer lost its threads.
-    fn detach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), EngineError>;
+    fn detach(&mut self, root: &ProcessRoot, journal: &mut Journal) -> Result<(), EngineError>;
 
     /// Observes the threads, as [`observe`](countersteer_model::engine::Engine::observe) of engines does.
     ///
@@ -147,13 +147,18 @@ pub trait Placer {
     /// Fails with [`EngineError::Uncounted`] if the new counters cannot be opened; the former ones then continue.
     fn recount(
         &mut self,
-        counters: Counters,
+        counters: CounterPlan,
         period: Nanos,
         journal: &mut Journal,
     ) -> Result<(), EngineError>;
 
     /// Returns the reason for which requested counters are not used; `None` if they are used.
     fn blindness(&self) -> Option<&str>;
+
+    /// True if observations list the run intervals of threads, if the watch requests them.
+    fn reports_switches(&self) -> bool {
+        false
+    }
 
     /// Sets the queue depth threshold above which idle CPUs steal waiting threads; `None` disables stealing. Returns the number
     /// of stolen threads; `None` for a placer without queues.

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use countersteer_counters::CounterError;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::{Nanos, ProgramId};
-use countersteer_sysfs::launch::{Ending, Held, find_program, hold};
+use countersteer_sysfs::launch::{ExitEnding, WaitingProgram, find_program, hold};
 use countersteer_sysfs::pidfd;
 
-use crate::placer::Root;
+use crate::placer::ProcessRoot;
 
 /// Program that is to be started.
 #[derive(Clone, Debug)]
-pub struct Start {
+pub struct StartingProgram {
     /// Path or name of the program, and its arguments.
     pub command: Vec<String>,
     /// Index of the program in the workload.
@@ -38,20 +38,20 @@ pub struct LiveProgram {
     /// Time at which it was started; `None` before.
     pub started: Option<Nanos>,
     /// Time of the program's end, with its exit status or signal; the status is `None` for a process that existed before.
-    pub ended: Option<(Nanos, Option<Ending>)>,
+    pub ended: Option<(Nanos, Option<ExitEnding>)>,
     /// State of the program's process.
-    kind: Kind,
+    kind: WorkloadKind,
 }
 
 #[derive(Debug)]
-enum Kind {
-    Waiting(Start),
-    Started(Held),
-    Found(Root, OwnedFd),
+enum WorkloadKind {
+    Waiting(StartingProgram),
+    Started(WaitingProgram),
+    Found(ProcessRoot, OwnedFd),
 }
 
 /// Function that returns all processes that currently belong to the workload, including those known already.
-pub type Find = Box<dyn FnMut() -> Vec<Root>>;
+pub type Find = Box<dyn FnMut() -> Vec<ProcessRoot>>;
 
 /// Programs that are started, or followed, until they exit.
 #[derive(Default)]
@@ -64,25 +64,25 @@ pub struct LiveWorkload {
 
 /// Result of a search for processes.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct ProcessSearch {
     /// Processes that belong to the workload from now on.
-    pub(super) new: Vec<Root>,
+    pub(super) new: Vec<ProcessRoot>,
     /// Processes that no longer belong to the workload.
-    pub(super) left: Vec<Root>,
+    pub(super) left: Vec<ProcessRoot>,
 }
 
 /// Program that was started and waits before its `exec`.
 pub(super) struct Started {
     pub(super) row: usize,
-    pub(super) root: Root,
+    pub(super) root: ProcessRoot,
     pub(super) launch_on: Option<Arc<CpuSet>>,
 }
 
 impl LiveProgram {
     /// Returns the root process if it existed before; `None` for a started program.
-    const fn found(&self) -> Option<&Root> {
+    const fn found(&self) -> Option<&ProcessRoot> {
         match &self.kind {
-            Kind::Found(root, _) => Some(root),
+            WorkloadKind::Found(root, _) => Some(root),
             _ => None,
         }
     }
@@ -93,15 +93,15 @@ impl LiveWorkload {
     ///
     /// # Errors
     /// Fails if one of the programs does not exist.
-    pub fn of(starts: Vec<Start>) -> Result<Self, CounterError> {
+    pub fn of(starts: Vec<StartingProgram>) -> Result<Self, CounterError> {
         for start in &starts {
             find_program(&start.command)?;
         }
-        let program = |start: Start| LiveProgram {
+        let program = |start: StartingProgram| LiveProgram {
             name: Arc::clone(&start.name),
             started: None,
             ended: None,
-            kind: Kind::Waiting(start),
+            kind: WorkloadKind::Waiting(start),
         };
         Ok(Self {
             programs: starts.into_iter().map(program).collect(),
@@ -113,7 +113,7 @@ impl LiveWorkload {
     ///
     /// # Errors
     /// Fails if one of the processes has ended.
-    pub fn found(roots: Vec<Root>) -> Result<Self, CounterError> {
+    pub fn found(roots: Vec<ProcessRoot>) -> Result<Self, CounterError> {
         let mut workload = Self::default();
         for root in roots {
             workload.take_in(root, Nanos::ZERO)?;
@@ -125,7 +125,7 @@ impl LiveWorkload {
     ///
     /// # Errors
     /// Fails if one of the processes has ended.
-    pub fn beside(mut self, roots: Vec<Root>) -> Result<Self, CounterError> {
+    pub fn beside(mut self, roots: Vec<ProcessRoot>) -> Result<Self, CounterError> {
         for root in roots {
             self.take_in(root, Nanos::ZERO)?;
         }
@@ -141,7 +141,7 @@ impl LiveWorkload {
         }
     }
 
-    fn take_in(&mut self, root: Root, now: Nanos) -> Result<(), CounterError> {
+    fn take_in(&mut self, root: ProcessRoot, now: Nanos) -> Result<(), CounterError> {
         let file = pidfd::open(root.pid).map_err(|_| CounterError::Gone {
             what: "process",
             id: root.pid,
@@ -151,22 +151,22 @@ impl LiveWorkload {
             name,
             started: Some(now),
             ended: None,
-            kind: Kind::Found(root, file),
+            kind: WorkloadKind::Found(root, file),
         });
         Ok(())
     }
 
     /// Searches for processes. Returns those found since the last call, and those that have left the workload. Ended ones are
     /// skipped.
-    pub(super) fn find(&mut self, now: Nanos) -> Found {
+    pub(super) fn find(&mut self, now: Nanos) -> ProcessSearch {
         let Some(find) = &mut self.find else {
-            return Found::default();
+            return ProcessSearch::default();
         };
         let mut new = find();
         let found: BTreeSet<u32> = new.iter().map(|root| root.pid).collect();
         let mut left = Vec::new();
         self.programs.retain(|member| match &member.kind {
-            Kind::Found(root, file)
+            WorkloadKind::Found(root, file)
                 if member.ended.is_none() && !found.contains(&root.pid) && !has_ended(file) =>
             {
                 left.push(root.clone());
@@ -181,7 +181,7 @@ impl LiveWorkload {
         new.retain(|root| !known.contains(&root.pid));
         self.programs.retain(|m| m.ended.is_none());
         new.retain(|root| self.take_in(root.clone(), now).is_ok());
-        Found { new, left }
+        ProcessSearch { new, left }
     }
 
     #[must_use]
@@ -193,7 +193,7 @@ impl LiveWorkload {
     #[must_use]
     pub fn next_start(&self) -> Nanos {
         let waiting = self.programs.iter().filter_map(|m| match &m.kind {
-            Kind::Waiting(start) => Some(start.start),
+            WorkloadKind::Waiting(start) => Some(start.start),
             _ => None,
         });
         waiting.min().unwrap_or(Nanos::NEVER)
@@ -206,7 +206,7 @@ impl LiveWorkload {
     pub(super) fn start(&mut self, now: Nanos) -> Result<Vec<Started>, CounterError> {
         let mut roots = Vec::new();
         for (row, member) in self.programs.iter_mut().enumerate() {
-            let Kind::Waiting(start) = &member.kind else {
+            let WorkloadKind::Waiting(start) = &member.kind else {
                 continue;
             };
             if start.start > now {
@@ -217,7 +217,7 @@ impl LiveWorkload {
                 // SAFETY: this is a plain system call. If it is refused, the program keeps this process's nice value.
                 unsafe { libc::setpriority(libc::PRIO_PROCESS, held.pid(), i32::from(start.nice)) };
             }
-            let root = Root {
+            let root = ProcessRoot {
                 pid: held.pid(),
                 program: start.program,
                 name: Arc::clone(&start.name),
@@ -228,13 +228,13 @@ impl LiveWorkload {
                 launch_on: start.launch_on.clone(),
             });
             member.started = Some(now);
-            member.kind = Kind::Started(held);
+            member.kind = WorkloadKind::Started(held);
         }
         Ok(roots)
     }
 
     /// Returns the root processes that existed before.
-    pub(super) fn roots(&self) -> Vec<Root> {
+    pub(super) fn roots(&self) -> Vec<ProcessRoot> {
         self.programs
             .iter()
             .filter_map(|m| m.found().cloned())
@@ -245,9 +245,9 @@ impl LiveWorkload {
     pub(super) fn running(&self) -> Vec<u32> {
         let running = self.programs.iter().filter(|m| m.ended.is_none());
         let pid = |member: &LiveProgram| match &member.kind {
-            Kind::Waiting(_) => None,
-            Kind::Started(held) => Some(held.pid()),
-            Kind::Found(root, _) => Some(root.pid),
+            WorkloadKind::Waiting(_) => None,
+            WorkloadKind::Started(held) => Some(held.pid()),
+            WorkloadKind::Found(root, _) => Some(root.pid),
         };
         running.filter_map(pid).collect()
     }
@@ -258,7 +258,7 @@ impl LiveWorkload {
     /// Fails if the program cannot be executed.
     pub(super) fn release(&mut self, row: usize) -> Result<(), CounterError> {
         match &mut self.programs[row].kind {
-            Kind::Started(held) => Ok(held.release()?),
+            WorkloadKind::Started(held) => Ok(held.release()?),
             _ => Ok(()),
         }
     }
@@ -267,9 +267,9 @@ impl LiveWorkload {
     pub(super) fn reap(&mut self, now: Nanos) -> bool {
         for member in self.programs.iter_mut().filter(|m| m.ended.is_none()) {
             member.ended = match &member.kind {
-                Kind::Waiting(_) => None,
-                Kind::Started(held) => held.ended().map(|ending| (now, Some(ending))),
-                Kind::Found(_, file) => has_ended(file).then_some((now, None)),
+                WorkloadKind::Waiting(_) => None,
+                WorkloadKind::Started(held) => held.ended().map(|ending| (now, Some(ending))),
+                WorkloadKind::Found(_, file) => has_ended(file).then_some((now, None)),
             };
         }
         let is_found = |m: &LiveProgram| m.found().is_some();
@@ -281,9 +281,9 @@ impl LiveWorkload {
     /// Sends a signal to the started programs that still run. Returns true if there is at least one.
     pub(super) fn signal(&self, signal: i32) -> bool {
         let running = self.programs.iter().filter(|m| m.ended.is_none());
-        let held: Vec<&Held> = running
+        let held: Vec<&WaitingProgram> = running
             .filter_map(|m| match &m.kind {
-                Kind::Started(held) => Some(held),
+                WorkloadKind::Started(held) => Some(held),
                 _ => None,
             })
             .collect();
@@ -298,7 +298,7 @@ impl LiveWorkload {
             .programs
             .iter()
             .filter_map(|m| m.ended?.1)
-            .map(Ending::code);
+            .map(ExitEnding::code);
         codes.into_iter().find(|c| *c != 0).unwrap_or(0)
     }
 }

@@ -78,6 +78,7 @@ table! {
     MEMORY_LATENCY: 1.0, 100_000.0, "ns", "from on-package to pooled memory";
     BANDWIDTH: 0.001, 100_000.0, "GB/s", "from microcontrollers to stacked memory";
     QUEUEING: 0.01, 10.0, "", "every memory has queues, and half busy it is not six times as slow";
+    REMOTE: 1.0, 20.0, "", "memory of another node is not nearer than one's own";
     POWER: 0.0, 10_000.0, "W", "no package takes more";
     POINT_POWER: 1e-6, 10_000.0, "W", "a busy core takes some, and no package more";
     VOLTAGE: 0.01, 10.0, "V", "transistors switch at 0.3 to 1.5";

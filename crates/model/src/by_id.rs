@@ -100,8 +100,8 @@ impl<I: Copy + Ord, T> ById<I, T> {
 
     /// Returns a reader for successive look-ups, which are cheapest in ascending order of ids.
     #[must_use]
-    pub const fn reader(&self) -> Reader<'_, I, T> {
-        Reader {
+    pub const fn reader(&self) -> ByIdReader<'_, I, T> {
+        ByIdReader {
             table: self,
             next: 0,
         }
@@ -120,12 +120,12 @@ impl<I: Copy + Ord, T> ById<I, T> {
 
 /// Reader for successive look-ups in a [`ById`].
 #[derive(Debug)]
-pub struct Reader<'a, I, T> {
+pub struct ByIdReader<'a, I, T> {
     table: &'a ById<I, T>,
     next: usize,
 }
 
-impl<'a, I: Copy + Ord, T> Reader<'a, I, T> {
+impl<'a, I: Copy + Ord, T> ByIdReader<'a, I, T> {
     /// Returns the row of an id; `None` if the table has none.
     pub fn get(&mut self, id: I) -> Option<&'a T> {
         let row = match self.table.find(id, self.next) {

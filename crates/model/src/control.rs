@@ -31,7 +31,7 @@ pub struct ControlGroup {
 
 /// Limit on the CPU time of a control group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bandwidth {
+pub struct CpuBandwidth {
     /// CPU time of the group per period.
     pub quota: Nanos,
     pub period: Nanos,
@@ -56,6 +56,8 @@ pub struct Control {
     pub group: Option<Arc<ControlGroup>>,
     /// Utilisation clamp of each thread.
     pub clamp: Clamp,
+    /// CPUs that the threads may use; `None` for all.
+    pub allowed: Option<Arc<CpuSet>>,
 }
 
 impl Default for Control {
@@ -63,6 +65,7 @@ impl Default for Control {
         Self {
             group: None,
             clamp: Clamp::FREE,
+            allowed: None,
         }
     }
 }
@@ -79,7 +82,7 @@ impl ControlGroup {
     ///
     /// # Errors
     /// Returns a sentence with the error if `max` is not of the kernel's form or outside its limits.
-    pub fn bandwidth(&self) -> Result<Option<Bandwidth>, String> {
+    pub fn bandwidth(&self) -> Result<Option<CpuBandwidth>, String> {
         let Some(text) = &self.max else {
             return Ok(None);
         };
@@ -102,7 +105,7 @@ impl ControlGroup {
         let quota: f64 = quota.parse().map_err(|_| wrong())?;
         bounds::QUOTA_US.check("max: QUOTA", quota)?;
         let nanos = |us: f64| Nanos::from_secs_f64(us * 1e-6);
-        Ok(Some(Bandwidth {
+        Ok(Some(CpuBandwidth {
             quota: nanos(quota),
             period: nanos(period),
         }))
@@ -125,7 +128,7 @@ impl Hotplug {
     /// # Errors
     /// Returns a sentence with the error if the machine has no such CPUs, or if all of them would go offline.
     pub fn cpus_on(&self, topology: &Topology) -> Result<Arc<CpuSet>, String> {
-        let cpus = crate::workload::cpus_named("cpus", &self.cpus, topology)?;
+        let cpus = cpus_named("cpus", &self.cpus, topology)?;
         let all = topology.cpus.len();
         if !self.online && cpus.iter().count() == all {
             return Err(format!(
@@ -135,6 +138,26 @@ impl Hotplug {
         }
         Ok(cpus)
     }
+}
+
+/// Returns the CPUs that `place`, a value of `key`, names.
+pub(crate) fn cpus_named(
+    key: &str,
+    place: &str,
+    topology: &Topology,
+) -> Result<Arc<CpuSet>, String> {
+    if let Some(group) = topology.group_named(place) {
+        return Ok(Arc::clone(&group.cpus));
+    }
+    let machine = &topology.name;
+    let cpus: CpuSet = place
+        .parse()
+        .map_err(|e| format!("`{key} = \"{place}\"` names no core group of {machine}, and {e}"))?;
+    let all = &topology.groups[0].cpus;
+    if cpus.is_empty() || !cpus.is_subset(all) {
+        return Err(format!("`{key} = \"{place}\"`: {machine} has CPUs {all}"));
+    }
+    Ok(Arc::new(cpus))
 }
 
 #[cfg(test)]
@@ -152,7 +175,7 @@ mod tests {
     #[test]
     fn limits_are_written_as_in_the_kernels_file() {
         let limit = |quota_us: u64, period_us: u64| {
-            Ok(Some(Bandwidth {
+            Ok(Some(CpuBandwidth {
                 quota: Nanos(quota_us * 1000),
                 period: Nanos(period_us * 1000),
             }))

@@ -55,6 +55,7 @@ pub fn drive<E: Engine>(
             metrics: &needs.metrics,
             period: needs.period.unwrap_or(config.period),
             events: needs.events,
+            switches: needs.switches,
             values: Some(&metrics),
         };
         let mut seen = engine.observe(&watch, next.min(config.until))?;
@@ -69,6 +70,9 @@ pub fn drive<E: Engine>(
         }
         if seen.finished || seen.at >= config.until || recorders.iter().any(|r| r.is_enough()) {
             return Ok(seen.at);
+        }
+        if needs.switches && !seen.spans.is_empty() {
+            policy.switched(&seen.spans);
         }
         let mut view = View {
             now: seen.at,

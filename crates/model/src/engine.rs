@@ -15,6 +15,44 @@ pub use crate::observation::{
 };
 
 /// Execution environment that observes threads and applies placements.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::sync::Arc;
+///
+/// use countersteer_model::engine::{Applied, Engine, Observation, Watch};
+/// use countersteer_model::machine::Machine;
+/// use countersteer_model::placement::Placement;
+/// use countersteer_model::topology::Topology;
+/// use countersteer_model::units::Nanos;
+///
+/// /// Engine whose workload ends after a second, without threads.
+/// struct Empty(Arc<Topology>);
+///
+/// impl Engine for Empty {
+///     type Error = Infallible;
+///
+///     fn topology(&self) -> &Arc<Topology> {
+///         &self.0
+///     }
+///
+///     fn observe(&mut self, _: &Watch<'_>, until: Nanos) -> Result<Observation, Infallible> {
+///         let finished = until >= Nanos::from_millis(1000);
+///         Ok(Observation { at: until, finished, ..Observation::default() })
+///     }
+///
+///     fn apply(&mut self, _: &Placement) -> Result<Applied, Infallible> {
+///         Ok(Applied::default())
+///     }
+/// }
+///
+/// # let text = include_str!("../../../machines/quickia-2b-2s.toml");
+/// let machine = Machine::parse("quickia-2b-2s.toml", text)?;
+/// let mut engine = Empty(Arc::new(Topology::new(&machine)));
+/// let seen = engine.observe(&Watch::default(), Nanos::from_millis(100)).unwrap();
+/// assert!(seen.threads.is_empty() && !seen.finished);
+/// # Ok::<(), countersteer_model::textfile::TextError>(())
+/// ```
 pub trait Engine {
     /// Error after which the engine cannot go on.
     type Error: std::error::Error;
@@ -53,6 +91,8 @@ pub struct Watch<'a> {
     pub period: Nanos,
     /// True if an observation also ends after a thread event.
     pub events: bool,
+    /// True if the observation must list the run intervals of threads (`Observation::spans`), if the engine can report them.
+    pub switches: bool,
     /// Latest values of the metrics. The admission table compares them until the next decision.
     pub values: Option<&'a MetricBank>,
 }
@@ -109,6 +149,17 @@ pub trait Forecast {
     /// Returns the signature of a thread's program; `None` if the program has none.
     fn signature(&mut self, _thread: ThreadId) -> Option<Signature> {
         None
+    }
+
+    /// True if the engine knows the current phase of a thread, as a simulator does. Otherwise a policy can recognize it by
+    /// counters, among [`Forecast::phases`].
+    fn marks_phases(&self) -> bool {
+        false
+    }
+
+    /// Returns the signatures of the phases of a thread's program; empty if none are known.
+    fn phases(&mut self, _thread: ThreadId) -> Vec<Signature> {
+        Vec::new()
     }
 
     /// Returns the signature of a thread's current phase, or that of the whole program if phases are not marked. `None` without

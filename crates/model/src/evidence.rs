@@ -25,7 +25,7 @@ const EFFECT_VARIANCE: f64 = 0.5;
 /// Running sums over the paired differences so far, in constant memory.
 ///
 /// ```
-/// use countersteer_model::evidence::{Evidence, Verdict};
+/// use countersteer_model::evidence::{Evidence, GainDecision};
 ///
 /// let mut evidence = Evidence::default();
 /// // Rates of a program under a policy and under Linux, in turn; the evidence may be looked at after each pair.
@@ -33,7 +33,7 @@ const EFFECT_VARIANCE: f64 = 0.5;
 ///     evidence.push(f64::ln(policy / linux));
 /// }
 /// assert!((evidence.gain() - 0.053).abs() < 0.001);
-/// assert_eq!(evidence.verdict(0.95, 0.01), Some(Verdict::Faster));
+/// assert_eq!(evidence.verdict(0.95, 0.01), Some(GainDecision::Faster));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evidence {
@@ -46,7 +46,7 @@ pub struct Evidence {
 /// Decision about a gain from its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum GainDecision {
     /// The confidence interval of the gain is above 0.
     Faster,
     /// The confidence interval of the gain is below 0.
@@ -87,11 +87,11 @@ impl Evidence {
     /// Returns the decision at a confidence level (0 to 1); `None` if the interval allows none yet. Gains up to `margin` in
     /// either direction (0.01 is 1 %) count as no difference.
     #[must_use]
-    pub fn verdict(&self, confidence: f64, margin: f64) -> Option<Verdict> {
+    pub fn verdict(&self, confidence: f64, margin: f64) -> Option<GainDecision> {
         match self.interval(confidence)? {
-            (low, _) if low > 0.0 => Some(Verdict::Faster),
-            (_, high) if high < 0.0 => Some(Verdict::Slower),
-            (low, high) if low > -margin && high < margin => Some(Verdict::Equivalent),
+            (low, _) if low > 0.0 => Some(GainDecision::Faster),
+            (_, high) if high < 0.0 => Some(GainDecision::Slower),
+            (low, high) if low > -margin && high < margin => Some(GainDecision::Equivalent),
             _ => None,
         }
     }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     /// Returns the first decision of each of 400 trials with this true gain, evaluated after every pair.
-    fn decisions(gain: f64, noise: f64, pairs: u64) -> Vec<Option<Verdict>> {
+    fn decisions(gain: f64, noise: f64, pairs: u64) -> Vec<Option<GainDecision>> {
         let mut rng = PolicyRng::seed_from_u64(11);
         let mut trial = || {
             let mut evidence = Evidence::default();
@@ -136,7 +136,7 @@ mod tests {
         (0..400).map(|_| trial()).collect()
     }
 
-    fn share(decisions: &[Option<Verdict>], is: impl Fn(Verdict) -> bool) -> f64 {
+    fn share(decisions: &[Option<GainDecision>], is: impl Fn(GainDecision) -> bool) -> f64 {
         let such = decisions.iter().flatten().filter(|v| is(**v)).count();
         such as f64 / decisions.len() as f64
     }
@@ -144,16 +144,20 @@ mod tests {
     #[test]
     fn looking_after_every_pair_decides_wrongly_in_one_trial_of_twenty_at_most() {
         let none = decisions(0.0, 0.04, 1000);
-        assert!(share(&none, |v| v != Verdict::Equivalent) <= 0.05);
+        assert!(share(&none, |v| v != GainDecision::Equivalent) <= 0.05);
         let at_the_margin = decisions(MARGIN, 0.04, 1000);
-        assert!(share(&at_the_margin, |v| v != Verdict::Faster) <= 0.05);
+        assert!(share(&at_the_margin, |v| v != GainDecision::Faster) <= 0.05);
     }
 
     #[test]
     fn a_gain_a_loss_and_none_are_distinguished() {
-        assert!(share(&decisions(0.03, 0.04, 40), |v| v == Verdict::Faster) >= 0.8);
-        assert!(share(&decisions(-0.03, 0.04, 40), |v| v == Verdict::Slower) >= 0.8);
-        assert!(share(&decisions(0.0, 0.04, 1000), |v| v == Verdict::Equivalent) >= 0.8);
+        assert!(share(&decisions(0.03, 0.04, 40), |v| v == GainDecision::Faster) >= 0.8);
+        assert!(share(&decisions(-0.03, 0.04, 40), |v| v == GainDecision::Slower) >= 0.8);
+        assert!(
+            share(&decisions(0.0, 0.04, 1000), |v| v
+                == GainDecision::Equivalent)
+                >= 0.8
+        );
     }
 
     #[test]

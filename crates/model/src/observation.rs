@@ -25,7 +25,8 @@ pub struct Observation {
     pub ended: Vec<(ThreadId, ProgramId)>,
     /// Counter samples, sorted by thread, then by time.
     pub samples: Samples,
-    /// Run intervals, in order of their ends; empty unless the engine was asked to trace.
+    /// Run intervals, in order of their ends; empty unless the engine traces, or the policy asked for context switches and the
+    /// engine can report them.
     pub spans: Vec<Span>,
     /// True if the workload has finished.
     pub finished: bool,

@@ -13,7 +13,7 @@ use crate::departed::Departed;
 use crate::engine::{Observation, ThreadEvent, ThreadEventKind};
 use crate::metric::steps::{is_away, running_mean, step_models};
 use crate::models::FixedModel;
-use crate::sample::Row;
+use crate::sample::SampleRow;
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, ThreadId};
 
@@ -22,7 +22,7 @@ const MOST_DOUBTS: u32 = 2;
 
 /// Current phase of a thread on one core type.
 #[derive(Clone, Copy)]
-struct Present {
+struct PresentPhase {
     /// Running mean of the phase's ratios, in Q20 fixed point.
     mean_q20: u64,
     /// Number of consecutive samples whose ratio differs from the mean.
@@ -32,7 +32,7 @@ struct Present {
 /// Current phases of all threads.
 pub struct Phases {
     models: Vec<FixedModel>,
-    present: BTreeMap<ThreadId, BTreeMap<CoreTypeId, Present>>,
+    present: BTreeMap<ThreadId, BTreeMap<CoreTypeId, PresentPhase>>,
     departed: Departed,
 }
 
@@ -83,7 +83,7 @@ impl Phases {
     }
 
     /// True if another phase began with this sample or the one before, so that the thread's phase has ended.
-    pub(crate) fn begins(&mut self, thread: ThreadId, sample: &Row<'_>) -> bool {
+    pub(crate) fn begins(&mut self, thread: ThreadId, sample: &SampleRow<'_>) -> bool {
         let feature = self
             .models
             .get(sample.core_type.index())
@@ -92,7 +92,7 @@ impl Phases {
             return false;
         };
         let types = self.present.entry(thread).or_default();
-        let anew = Present {
+        let anew = PresentPhase {
             mean_q20: ratio,
             doubts: 0,
         };

@@ -19,7 +19,7 @@ pub struct Placement {
     /// Thresholds for placing new and waking threads between decisions; `None` keeps the previous table.
     pub admission: Option<AdmissionTable>,
     /// Partitions of the last-level caches by program or thread; `None` keeps the previous ones, an empty list removes all.
-    pub caches: Option<Vec<CacheClass>>,
+    pub caches: Option<Vec<WayClass>>,
     /// Limits on the frequencies of CPUs, with at most one entry per CPU; `None` keeps the previous ones, an empty list removes all.
     pub clocks: Option<Vec<ClockLimit>>,
 }
@@ -62,7 +62,7 @@ pub struct Clamp {
 
 /// Class of threads that share a partition of the last-level caches. Threads in no class use all of the caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CacheClass {
+pub struct WayClass {
     /// Name that identifies the class from one decision to the next.
     pub name: Cow<'static, str>,
     /// Programs or threads in the class.
@@ -150,7 +150,7 @@ pub struct Reason {
 pub struct PlacementState {
     threads: BTreeMap<ThreadId, ThreadPlacement>,
     admission: Option<AdmissionTable>,
-    caches: Option<Vec<CacheClass>>,
+    caches: Option<Vec<WayClass>>,
     clocks: Option<Vec<ClockLimit>>,
 }
 

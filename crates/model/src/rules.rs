@@ -8,7 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use wildmatch::WildMatch;
 
-use crate::textfile::{TextError, parse_toml, table_line};
+use crate::textfile::{TextError, parse_toml};
+use crate::toml_lines::table_line;
 
 /// Schema identifier in every rules file.
 pub const SCHEMA: &str = "countersteer.rules/1";
@@ -88,7 +89,7 @@ const fn margin() -> f64 {
 
 /// Properties of a process that rules compare.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Process {
+pub struct RuledProcess {
     /// Name of the process.
     pub name: String,
     /// Names and UID of the process's user.
@@ -143,14 +144,14 @@ impl Rules {
 
     /// True if the rules select a process for steering.
     #[must_use]
-    pub fn covers(&self, process: &Process) -> bool {
+    pub fn covers(&self, process: &RuledProcess) -> bool {
         let fits = |rows: &[Row]| rows.iter().any(|row| row.fits(process));
         fits(&self.steer) && !fits(&self.never)
     }
 }
 
 impl Row {
-    fn fits(&self, process: &Process) -> bool {
+    fn fits(&self, process: &RuledProcess) -> bool {
         let fits = |pattern: &Option<String>, text: &str| {
             pattern
                 .as_deref()
@@ -177,8 +178,8 @@ user = "render"
 name = "*wm"
 "#;
 
-    fn process(name: &str, user: &str, cgroup: &str) -> Process {
-        Process {
+    fn process(name: &str, user: &str, cgroup: &str) -> RuledProcess {
+        RuledProcess {
             name: name.into(),
             users: vec![user.into(), "1000".into()],
             cgroup: cgroup.into(),

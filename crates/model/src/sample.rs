@@ -11,7 +11,7 @@ pub use crate::events::{EVENTS, Event, EventDef};
 use crate::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 
 pub use batch::Samples;
-pub use counts::{Counts, EventSet, Row};
+pub use counts::{Counts, EventSet, SampleRow};
 
 /// Thread, process or CPU whose activity was counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,7 +9,7 @@ use crate::latency::Histogram;
 
 /// Accuracy of a program's metrics if only samples of its run were simulated in detail, as half-widths of 95 % intervals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sampled {
+pub struct SampledAccuracy {
     /// Relative half-width of the interval of instructions per cycle.
     pub ipc_half_width: f64,
     /// Last-level cache misses per kilo-instruction.
@@ -45,7 +45,7 @@ pub struct ProgramOutcome {
     pub cycles: f64,
     /// Accuracy of the program's metrics if only samples of its run were simulated in detail; otherwise `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sampled: Option<Sampled>,
+    pub sampled: Option<SampledAccuracy>,
     /// Run-queue latency of the program's threads; `None` if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_queue_latency: Option<RunQueueLatency>,
@@ -110,7 +110,7 @@ pub struct ProgramScore {
     pub runs: usize,
     /// Accuracy of the program's metrics if only samples of its run were simulated in detail; otherwise `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sampled: Option<Sampled>,
+    pub sampled: Option<SampledAccuracy>,
     /// Run-queue latency of the program's threads; `None` if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_queue_latency: Option<RunQueueLatency>,

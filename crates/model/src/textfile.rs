@@ -3,8 +3,11 @@
 //! Input: the text of a TOML or JSON file. Output: the typed value, or a [`TextError`] that contains the path, the line's
 //! number and the line.
 
+use schemars::JsonSchema;
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
+
+use crate::missing::missing;
 
 /// Error in a text file, with its path and line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,6 +79,23 @@ pub fn parse_toml<T: DeserializeOwned>(path: &str, text: &str) -> Result<T, Text
     })
 }
 
+/// Parses TOML into `T`. An error about a missing field lists all missing fields, each with its meaning.
+pub(crate) fn parse_described<T: DeserializeOwned + JsonSchema>(
+    path: &str,
+    text: &str,
+) -> Result<T, TextError> {
+    parse_toml(path, text).map_err(|error| {
+        let list = error
+            .message
+            .starts_with("missing field")
+            .then(|| missing::<T>(text));
+        match list.flatten() {
+            Some(list) => TextError::value(path, list),
+            None => error,
+        }
+    })
+}
+
 /// Parses JSON into `T`.
 ///
 /// # Errors
@@ -103,17 +123,4 @@ where
 {
     let value = T::deserialize(from)?;
     fault(&value).map_or(Ok(value), |why| Err(D::Error::custom(why)))
-}
-
-/// Returns the line (from 1) of the `nth` (from 0) `[[table]]` or `[table]` header in TOML text. `None` if there are fewer.
-#[must_use]
-pub fn table_line(text: &str, table: &str, nth: usize) -> Option<usize> {
-    let array = format!("[[{table}]]");
-    let single = format!("[{table}]");
-    let is_header = |line: &str| line.starts_with(&array) || line.starts_with(&single);
-    text.lines()
-        .enumerate()
-        .filter(|(_, l)| is_header(l.trim_start()))
-        .nth(nth)
-        .map(|(i, _)| i + 1)
 }

@@ -14,7 +14,7 @@ use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Observation;
-use crate::evidence::{Evidence, Verdict};
+use crate::evidence::{Evidence, GainDecision};
 use crate::policy::PolicyRng;
 use crate::sample::Event;
 use crate::units::{Nanos, ProgramId, ThreadId};
@@ -47,7 +47,7 @@ pub struct TrialPlan {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Measure {
+pub enum TrialMeasure {
     /// Work per second of wall time, in the unit in which the program reports it.
     Work,
     /// Instructions per second of wall time.
@@ -70,18 +70,18 @@ pub struct Trial {
     /// by their program.
     names: BTreeMap<ProgramId, (Arc<str>, Nanos)>,
     /// Work in the current pair by program and arm, and the time over which it was measured.
-    done: BTreeMap<Arc<str>, [Done; 2]>,
+    done: BTreeMap<Arc<str>, [BlockWork; 2]>,
     time_s: [f64; 2],
     /// Confidence sequence of each program, from one log ratio per pair.
     ratios: BTreeMap<Arc<str>, Evidence>,
     overall: Evidence,
-    measure: Measure,
+    measure: TrialMeasure,
     begun: bool,
 }
 
 /// Work of a program in one block.
 #[derive(Clone, Copy, Debug, Default)]
-struct Done {
+struct BlockWork {
     work: f64,
     counted: f64,
 }
@@ -97,7 +97,7 @@ pub struct Gain {
     /// Anytime-valid confidence interval of the gain, at the plan's confidence level. `None` while there are too few pairs.
     pub interval: Option<(f64, f64)>,
     /// Decision from the confidence interval; `None` while it allows none.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<GainDecision>,
 }
 
 impl Trial {
@@ -116,7 +116,7 @@ impl Trial {
             time_s: [0.0; 2],
             ratios: BTreeMap::new(),
             overall: Evidence::default(),
-            measure: Measure::CpuTime,
+            measure: TrialMeasure::CpuTime,
             begun: false,
         }
     }
@@ -142,8 +142,10 @@ impl Trial {
                 let counted = sample.counts.get(Event::Instructions);
                 let work = sample.counts.get(Event::Work);
                 self.measure = match (work, counted) {
-                    (Some(_), _) => Measure::Work,
-                    (None, Some(_)) if self.measure == Measure::CpuTime => Measure::Instructions,
+                    (Some(_), _) => TrialMeasure::Work,
+                    (None, Some(_)) if self.measure == TrialMeasure::CpuTime => {
+                        TrialMeasure::Instructions
+                    }
                     _ => self.measure,
                 };
                 let time = sample.ran().as_secs_f64();
@@ -249,7 +251,7 @@ impl Trial {
     /// Returns the quantity by which speed is measured. If only some programs report their work, the others are measured by
     /// instructions, or else CPU time.
     #[must_use]
-    pub const fn measure(&self) -> Measure {
+    pub const fn measure(&self) -> TrialMeasure {
         self.measure
     }
 
@@ -382,7 +384,7 @@ mod tests {
             assert!(gains[0].pairs > 15, "{gains:?}");
             assert!((gains[0].gain - 0.25).abs() < 0.01, "{gains:?}");
             assert!(low > 0.2 && low < gains[0].gain && high < 0.3, "{gains:?}");
-            assert_eq!(trial.measure(), Measure::Instructions);
+            assert_eq!(trial.measure(), TrialMeasure::Instructions);
         }
     }
 

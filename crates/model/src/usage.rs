@@ -5,10 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::by_id::{ById, ByThread, Reader};
+use crate::by_id::{ById, ByIdReader, ByThread};
 use crate::departed::Departed;
 use crate::observation::{Observation, ThreadEventKind};
-use crate::sample::{Event, Row};
+use crate::sample::{Event, SampleRow};
 use crate::units::{CoreTypeId, ProgramId, ThreadId};
 
 /// CPU time and instructions of a thread or a program.
@@ -61,7 +61,7 @@ impl Usage {
         self.last_instructions = 0.0;
     }
 
-    fn add(&mut self, sample: &Row<'_>) {
+    fn add(&mut self, sample: &SampleRow<'_>) {
         let row = sample.core_type.index();
         if self.cpu_s.len() <= row {
             self.cpu_s.resize(row + 1, 0.0);
@@ -82,7 +82,7 @@ const MOST_UNHEARD: u32 = 16;
 
 /// Usage of a program, with the number of observations since it was last observed.
 #[derive(Default)]
-struct ProgramUsage {
+struct RecentUsage {
     usage: Usage,
     /// Number of observations since the last one that contained the program.
     unheard: u32,
@@ -92,7 +92,7 @@ struct ProgramUsage {
 #[derive(Default)]
 pub struct UsageBank {
     threads: ByThread<Usage>,
-    programs: ById<ProgramId, ProgramUsage>,
+    programs: ById<ProgramId, RecentUsage>,
     departed: Departed,
 }
 
@@ -105,7 +105,7 @@ impl UsageBank {
         for (thread, sample) in observation.samples.of_threads() {
             self.threads.entry(thread, Usage::default).add(&sample);
             if let Some(program) = program_of(observation, thread, &mut near) {
-                let program = self.programs.entry(program, ProgramUsage::default);
+                let program = self.programs.entry(program, RecentUsage::default);
                 program.usage.add(&sample);
             }
         }
@@ -151,7 +151,7 @@ impl UsageBank {
 
     /// Returns a reader of the usage of many threads. Access in ascending order of thread ids is cheapest.
     #[must_use]
-    pub const fn read_threads(&self) -> Reader<'_, ThreadId, Usage> {
+    pub const fn read_threads(&self) -> ByIdReader<'_, ThreadId, Usage> {
         self.threads.reader()
     }
 

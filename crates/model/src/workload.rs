@@ -8,11 +8,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::{self, check_all};
-use crate::control::{Control, ControlGroup, Hotplug};
+use crate::control::{Control, ControlGroup, Hotplug, cpus_named};
 use crate::cpuset::CpuSet;
 use crate::placement::Clamp;
 use crate::profile::Profile;
-use crate::textfile::{TextError, parse_toml, table_line};
+use crate::textfile::{TextError, parse_described};
+use crate::toml_lines::table_line;
 use crate::topology::Topology;
 
 /// Workload: programs that run at the same time.
@@ -86,6 +87,9 @@ pub struct WorkloadProgram {
     /// Upper utilisation clamp of each thread, 0 to 1024.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uclamp_max: Option<u32>,
+    /// CPUs or core group that the program's threads may use, as with `taskset`; by default all CPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<String>,
     /// CPUs or core group on which the program's threads start. Afterwards, scheduler and policy may move them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch_on: Option<String>,
@@ -120,6 +124,7 @@ impl Default for WorkloadProgram {
             cgroup: None,
             uclamp_min: None,
             uclamp_max: None,
+            allowed: None,
             launch_on: None,
             scale: whole(),
         }
@@ -128,6 +133,25 @@ impl Default for WorkloadProgram {
 
 impl Workload {
     /// Parses and checks a workload file.
+    ///
+    /// ```
+    /// use countersteer_model::workload::Workload;
+    ///
+    /// let text = r#"
+    /// [[program]]
+    /// profile = "gcc"
+    /// copies = 2
+    ///
+    /// [[program]]
+    /// profile = "xz"
+    /// threads = 4
+    /// nice = 5
+    /// "#;
+    /// let workload = Workload::parse("mix.toml", text)?;
+    /// assert_eq!(workload.program.len(), 2);
+    /// assert_eq!(workload.program[1].nice, 5);
+    /// # Ok::<(), countersteer_model::textfile::TextError>(())
+    /// ```
     ///
     /// # Errors
     /// Fails on a syntax error, an unknown field, or an invalid value; the error contains the line.
@@ -149,7 +173,7 @@ impl Workload {
     /// # Ok::<(), countersteer_model::textfile::TextError>(())
     /// ```
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
-        let workload: Self = parse_toml(path, text)?;
+        let workload: Self = parse_described(path, text)?;
         if workload.program.is_empty() {
             return Err(TextError::value(path, "there is no `[[program]]`"));
         }
@@ -181,7 +205,7 @@ impl Workload {
         Ok(workload)
     }
 
-    /// Returns the settings of the kernel for a program's threads.
+    /// Returns the settings of the kernel for a program's threads, without the CPUs that they may use.
     ///
     /// # Errors
     /// Returns a sentence with the error if the workload has no control group of the program's name.
@@ -198,6 +222,7 @@ impl Workload {
                 least: program.uclamp_min.unwrap_or(Clamp::FREE.least),
                 most: program.uclamp_max.unwrap_or(Clamp::FREE.most),
             },
+            allowed: None,
         })
     }
 }
@@ -223,26 +248,6 @@ pub fn at_table(path: &str, text: &str, (table, row): (&str, usize), why: String
 /// Returns a sentence with the error if the machine has no such group or CPUs.
 pub fn cpus_of(place: &str, topology: &Topology) -> Result<Arc<CpuSet>, String> {
     cpus_named("launch_on", place, topology)
-}
-
-/// Returns the CPUs that `place`, a value of `key`, names.
-pub(crate) fn cpus_named(
-    key: &str,
-    place: &str,
-    topology: &Topology,
-) -> Result<Arc<CpuSet>, String> {
-    if let Some(group) = topology.group_named(place) {
-        return Ok(Arc::clone(&group.cpus));
-    }
-    let machine = &topology.name;
-    let cpus: CpuSet = place
-        .parse()
-        .map_err(|e| format!("`{key} = \"{place}\"` names no core group of {machine}, and {e}"))?;
-    let all = &topology.groups[0].cpus;
-    if cpus.is_empty() || !cpus.is_subset(all) {
-        return Err(format!("`{key} = \"{place}\"`: {machine} has CPUs {all}"));
-    }
-    Ok(Arc::new(cpus))
 }
 
 impl WorkloadProgram {

@@ -1,4 +1,4 @@
-//! Test of the table of coverage: the papers have 81 rows, and the page has each of them.
+//! Test of the table of coverage: the page has each row, in the papers' order.
 
 const TABLE: &str = include_str!("../../../bench/coverage.toml");
 const PAGE: &str = include_str!("../../../docs/coverage.md");
@@ -6,7 +6,7 @@ const PAGE: &str = include_str!("../../../docs/coverage.md");
 /// Papers with their numbers of rows.
 const PAPERS: [(&str, usize); 5] = [
     ("PMCTrack", 34),
-    ("PMCSched", 13),
+    ("PMCSched", 15),
     ("PMU meta-scheduler", 10),
     ("CMPSched$im", 14),
     ("HASS", 10),

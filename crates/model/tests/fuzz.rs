@@ -8,9 +8,9 @@ use std::sync::Arc;
 use countersteer_fuzz::storm;
 use countersteer_model::counters::{Formula, MetricGroup, parse_count, parse_duration, parse_set};
 use countersteer_model::machine::Machine;
-use countersteer_model::models::{Model, ModelFile};
+use countersteer_model::models::{FixedPointModel, ModelFile};
 use countersteer_model::profile::{MissCurve, Profile};
-use countersteer_model::rules::{Process, Rules};
+use countersteer_model::rules::{RuledProcess, Rules};
 use countersteer_model::topology::Topology;
 use countersteer_model::workload::Workload;
 
@@ -59,7 +59,7 @@ fn machine_files() {
 fn model_files() {
     fuzz("model", &files("models/zen4", ".toml", 2), 0.3, |text| {
         if let Ok(file) = ModelFile::parse("m", text) {
-            let _ = Model::new(&file).events();
+            let _ = FixedPointModel::new(&file).events();
             let _ = ModelFile::parse("m", &file.to_toml().unwrap()).unwrap();
         }
     });
@@ -76,7 +76,7 @@ fn workload_files() {
 fn rules_files() {
     fuzz("rules", &files("systemd", "rules.toml", 1), 1.0, |text| {
         if let Ok(rules) = Rules::parse("r", text) {
-            let _ = rules.covers(&Process::default());
+            let _ = rules.covers(&RuledProcess::default());
         }
     });
 }

@@ -6,7 +6,7 @@ use countersteer_model::engine::{ProgramInfo, ThreadEvent, ThreadEventKind, Thre
 use countersteer_model::machine::Machine;
 use countersteer_model::metric::MetricBank;
 use countersteer_model::placement::{
-    AdmissionTable, CacheClass, ClockLimit, Members, Placement, Reason, Target, ThreadPlacement,
+    AdmissionTable, ClockLimit, Members, Placement, Reason, Target, ThreadPlacement, WayClass,
 };
 use countersteer_model::policy::{Needs, Policy, PolicyRng, View, decide};
 use countersteer_model::topology::{GroupBy, Topology};
@@ -38,7 +38,7 @@ impl Policy for ByGroup {
                 metric: "sf".into(),
                 rows: vec![(0.0, group.id)],
             }),
-            caches: Some(vec![CacheClass {
+            caches: Some(vec![WayClass {
                 name: group.name.clone().into(),
                 members: Members::Threads(Vec::new()),
                 shares: Vec::new(),

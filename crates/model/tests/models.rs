@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use countersteer_model::machine::Machine;
 use countersteer_model::metric::Round;
-use countersteer_model::models::{Model, ModelFile, Target, shipped};
+use countersteer_model::models::{FixedPointModel, ModelFile, Target, shipped};
 use countersteer_model::sample::{Event, Sample, Samples};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ThreadId};
@@ -42,7 +42,7 @@ fn every_shipped_model_errs_less_than_the_constant_or_abstains() {
             assert!(file.judged.abstains < 0.9, "{path}");
             continue;
         }
-        let predicted = Model::new(&file)
+        let predicted = FixedPointModel::new(&file)
             .predict(&Round::of(&sample()).unwrap())
             .unwrap();
         assert_eq!(predicted.confident(), None, "{path}");

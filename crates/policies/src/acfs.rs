@@ -24,8 +24,8 @@ use countersteer_model::policy::{
 use countersteer_model::topology::Topology;
 
 use crate::order::{Types, entries, place, ranks};
-use crate::progress::{Progress, nice_weight};
-use crate::speedup::{self, Active, Kind};
+use crate::progress::{ThreadProgress, nice_weight};
+use crate::speedup::{self, Active, WorkDivision};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "acfs",
@@ -62,10 +62,10 @@ struct Acfs {
     metric: &'static str,
     threshold_s: f64,
     exact: bool,
-    kind: Kind,
+    kind: WorkDivision,
     slots: CoreSlots,
     types: Types,
-    progress: Progress,
+    progress: ThreadProgress,
 }
 
 impl Acfs {
@@ -85,11 +85,14 @@ impl Acfs {
             exact: params.choice("credit", &[("exact", true), ("thread", false)])?,
             kind: params.choice(
                 "work",
-                &[("dynamic", Kind::Dynamic), ("static", Kind::Static)],
+                &[
+                    ("dynamic", WorkDivision::Dynamic),
+                    ("static", WorkDivision::Static),
+                ],
             )?,
             types: Types::new(topology, &slots),
             slots,
-            progress: Progress::default(),
+            progress: ThreadProgress::default(),
         })
     }
 
@@ -98,7 +101,7 @@ impl Acfs {
         let big = self.slots.ranks().first().map_or(0, |r| r.cores.len());
         let speedup = speedup::application(self.kind, program.sf, program.threads, big);
         // With barriers, the slowest thread determines the speed, so CPU time on either type is equal progress.
-        let waits_for_slowest = self.kind == Kind::Static && program.threads > big;
+        let waits_for_slowest = self.kind == WorkDivision::Static && program.threads > big;
         let (fast, slow) = if waits_for_slowest {
             (1.0, 1.0)
         } else if self.exact {

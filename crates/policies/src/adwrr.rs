@@ -21,7 +21,7 @@ use countersteer_model::topology::Topology;
 use std::sync::Arc;
 
 use crate::order::{Types, entries, place, ranks};
-use crate::progress::{Progress, nice_weight};
+use crate::progress::{ThreadProgress, nice_weight};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "adwrr",
@@ -38,7 +38,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
             slice_s: params.number("slice_ms", 1.0)? * 1e-3,
             types: Types::new(topology, &slots),
             slots,
-            progress: Progress::default(),
+            progress: ThreadProgress::default(),
         }))
     },
 };
@@ -47,7 +47,7 @@ struct Adwrr {
     slice_s: f64,
     slots: CoreSlots,
     types: Types,
-    progress: Progress,
+    progress: ThreadProgress,
 }
 
 impl Policy for Adwrr {

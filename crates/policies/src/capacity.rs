@@ -4,7 +4,7 @@
 //! cores are alike. Loses: it protects poison like vulnerable threads, and the occupancy of a squeezed thread understates its
 //! need.
 
-use crate::published::{EVERY, LABELS, Order, Published};
+use crate::published::{EVERY, LABELS, PublishedPolicy, ThreadOrder};
 use countersteer_model::policy::PolicyDef;
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
@@ -12,5 +12,5 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     summary: "threads that hold most of a shared cache apart",
     source: "CMPSched$im, section 4.2",
     params: &[EVERY, LABELS],
-    make: |params, topology| Published::boxed(Order::Occupancy, params, topology),
+    make: |params, topology| PublishedPolicy::boxed(ThreadOrder::Occupancy, params, topology),
 };

@@ -4,7 +4,7 @@
 //! per thread; cores are alike. Loses: with one last-level cache, with phases, and for programs that never had enough cache to
 //! fall below the threshold.
 
-use crate::published::{EVERY, LABELS, Order, Published};
+use crate::published::{EVERY, LABELS, PublishedPolicy, ThreadOrder};
 use countersteer_model::policy::{ParamDef, PolicyDef};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
@@ -23,6 +23,6 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     ],
     make: |params, topology| {
         let mpki = params.number("mpki", 0.0)?;
-        Published::boxed(Order::Poison { mpki }, params, topology)
+        PublishedPolicy::boxed(ThreadOrder::Poison { mpki }, params, topology)
     },
 };

@@ -35,7 +35,7 @@ use countersteer_model::policy::{
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, ProgramId, ThreadId};
 
-use crate::order::{Entry, entries, place, ranks_where};
+use crate::order::{Contender, entries, place, ranks_where};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "ef",
@@ -80,7 +80,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
 
 /// Source of the speed-up and efficiency factors.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum FactorSource {
     Model,
     Static,
     Oracle,
@@ -114,7 +114,7 @@ impl Factors {
 
 struct Ef {
     needs: Needs,
-    source: Source,
+    source: FactorSource,
     spread: f64,
     margin: f64,
     patience: u32,
@@ -132,22 +132,22 @@ struct Ef {
 impl Ef {
     fn new(params: &Params, topology: &Arc<Topology>) -> Result<Self, PolicyError> {
         let sources = [
-            ("model", Source::Model),
-            ("static", Source::Static),
-            ("oracle", Source::Oracle),
+            ("model", FactorSource::Model),
+            ("static", FactorSource::Static),
+            ("oracle", FactorSource::Oracle),
         ];
         let source = params.choice("ef", &sources)?;
         let needs = match source {
-            Source::Model => Needs::metrics(&["ef", "sf"]),
-            Source::Oracle => Needs::metrics(&["ef_oracle", "sf_oracle"]),
-            Source::Static => Needs::EVENTS,
+            FactorSource::Model => Needs::metrics(&["ef", "sf"]),
+            FactorSource::Oracle => Needs::metrics(&["ef_oracle", "sf_oracle"]),
+            FactorSource::Static => Needs::EVENTS,
         };
         let given = given(params.text("factors"))?;
-        if source != Source::Static && !given.is_empty() {
+        if source != FactorSource::Static && !given.is_empty() {
             let why = "only `ef=static` reads factors that were measured";
             return Err(bad(params.text("factors"), why));
         }
-        let fixed = source == Source::Static;
+        let fixed = source == FactorSource::Static;
         Ok(Self {
             needs,
             source,
@@ -170,11 +170,11 @@ impl Ef {
         columns: [Option<usize>; 2],
     ) -> Factors {
         match self.source {
-            Source::Model | Source::Oracle => {
+            FactorSource::Model | FactorSource::Oracle => {
                 let [sf, ef] = columns.map(|column| view.metrics.at(info.id, column?));
                 Factors::new(sf, ef)
             }
-            Source::Static => {
+            FactorSource::Static => {
                 if let Some(known) = self.known.get(&info.program) {
                     return *known;
                 }
@@ -218,7 +218,7 @@ impl Ef {
     }
 
     /// Returns the rank of each entry. A holder of a rank loses it only with a lead of `margin`, or after `patience` decisions.
-    fn rank(&mut self, entries: &[Entry<'_>], quota: &[usize]) -> Vec<usize> {
+    fn rank(&mut self, entries: &[Contender<'_>], quota: &[usize]) -> Vec<usize> {
         let ideal = ranks_where(entries, quota, |holder, challenger| {
             entries[challenger].key > entries[holder].key
         });
@@ -244,7 +244,12 @@ impl Ef {
 
     /// Moves threads with an EF below 1 to free cores of the slowest type, where their EDP is lower. Returns for each entry
     /// true if it was moved.
-    fn keep_low(&self, entries: &[Entry<'_>], all: &[Factors], ranks: &mut [usize]) -> Vec<bool> {
+    fn keep_low(
+        &self,
+        entries: &[Contender<'_>],
+        all: &[Factors],
+        ranks: &mut [usize],
+    ) -> Vec<bool> {
         let last = self.slots.ranks().len() - 1;
         let mut kept = vec![false; ranks.len()];
         let taken = ranks.iter().filter(|rank| **rank == last).count();
@@ -290,9 +295,9 @@ impl Policy for Ef {
         }
         let column = |name| view.metrics.column(name);
         let columns = match self.source {
-            Source::Model => ["sf", "ef"].map(column),
-            Source::Oracle => ["sf_oracle", "ef_oracle"].map(column),
-            Source::Static => [None; 2],
+            FactorSource::Model => ["sf", "ef"].map(column),
+            FactorSource::Oracle => ["sf_oracle", "ef_oracle"].map(column),
+            FactorSource::Static => [None; 2],
         };
         let all: Vec<Factors> = present
             .iter()

@@ -20,7 +20,7 @@ use countersteer_model::policy::{
 };
 use countersteer_model::units::{CoreTypeId, Nanos, ThreadId};
 
-use crate::order::{Entry, Types, entries, free, place, ranks};
+use crate::order::{Contender, Types, entries, free, place, ranks};
 use crate::speedup::UNKNOWN;
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
@@ -131,7 +131,7 @@ impl Eqp {
 
     /// Counts the samples of the last interval. Sets the keys of threads with an incomplete measurement so that they are sent to
     /// the type that lacks samples.
-    fn measure(&mut self, view: &View<'_>, entries: &mut [Entry<'_>], quota: &[usize]) {
+    fn measure(&mut self, view: &View<'_>, entries: &mut [Contender<'_>], quota: &[usize]) {
         let (Some(fast), Some(slow)) = (self.types.types.first(), self.types.types.last()) else {
             return;
         };
@@ -165,7 +165,7 @@ impl Eqp {
     }
 
     /// Begins another measurement of the thread whose last one is the oldest.
-    fn measure_oldest(&mut self, entries: &[Entry<'_>]) {
+    fn measure_oldest(&mut self, entries: &[Contender<'_>]) {
         let free = entries.iter().filter(|e| e.stuck.is_none());
         let oldest = free.map(|e| e.info.id);
         let oldest = oldest.min_by_key(|id| self.visits.get(id).map(|v| v.measured));

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use countersteer_model::engine::Span;
 use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_model::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View, decide};
 use countersteer_model::score::nice_weight;
@@ -46,7 +47,7 @@ pub(crate) fn split(spec: &str) -> (String, Option<&str>) {
 }
 
 /// Policy whose decisions leave one program to Linux and make the others give way.
-pub(crate) struct Foreground {
+pub(crate) struct ForegroundPolicy {
     inner: Box<dyn Policy>,
     needs: Needs,
     program: String,
@@ -62,7 +63,7 @@ struct Other {
     now: u32,
 }
 
-impl Foreground {
+impl ForegroundPolicy {
     pub(crate) fn new(inner: Box<dyn Policy>, program: &str) -> Self {
         Self {
             needs: needs(&*inner),
@@ -93,7 +94,7 @@ fn needs(inner: &dyn Policy) -> Needs {
     }
 }
 
-impl Policy for Foreground {
+impl Policy for ForegroundPolicy {
     fn needs(&self) -> &Needs {
         &self.needs
     }
@@ -110,6 +111,10 @@ impl Policy for Foreground {
         self.inner.tune(params, topology)?;
         self.needs = needs(&*self.inner);
         Ok(())
+    }
+
+    fn switched(&mut self, ended: &[Span]) {
+        self.inner.switched(ended);
     }
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {

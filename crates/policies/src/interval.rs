@@ -6,13 +6,13 @@ use countersteer_model::units::Nanos;
 
 /// Interval between two decisions of a policy.
 #[derive(Clone, Copy)]
-pub(crate) struct Interval {
+pub(crate) struct DecisionInterval {
     pub every: Nanos,
     /// Start of the current interval; `None` before the first one, which may begin at any time.
     began: Option<Nanos>,
 }
 
-impl Interval {
+impl DecisionInterval {
     pub(crate) const fn new(every: Nanos) -> Self {
         let began = None;
         Self { every, began }

@@ -21,8 +21,8 @@ use countersteer_model::policy::{
 };
 use countersteer_model::units::{GroupId, Nanos, ThreadId};
 
-use crate::interval::Interval;
-use crate::order::{Entry, Types, entries, ranks};
+use crate::interval::DecisionInterval;
+use crate::order::{Contender, Types, entries, ranks};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "ipc-driven",
@@ -47,7 +47,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     ],
     make: |params, topology| {
         let slots = CoreSlots::new(topology);
-        let interval = Interval::of(params, "refresh_ms")?;
+        let interval = DecisionInterval::of(params, "refresh_ms")?;
         Ok(Box::new(IpcDriven {
             needs: Needs {
                 metrics: vec!["ipc", "ips"],
@@ -68,7 +68,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
 const FRESH: f64 = 0.125;
 
 #[derive(Clone, Default)]
-struct Known {
+struct ThreadIpc {
     home: usize,
     /// Index of the core type on which the thread is now: its home, or a type that it visits.
     at: usize,
@@ -84,7 +84,7 @@ struct Known {
     placed: Option<GroupId>,
 }
 
-impl Known {
+impl ThreadIpc {
     /// Returns the ratio of the speeds on a faster and on a slower type; `None` if one of them is unknown.
     fn ratio(&self, fast: usize, slow: usize) -> Option<f64> {
         let ips = |rank: usize| self.ips.get(rank).copied().flatten();
@@ -94,28 +94,31 @@ impl Known {
 
 struct IpcDriven {
     needs: Needs,
-    interval: Interval,
+    interval: DecisionInterval,
     threshold: f64,
     inactivity: Nanos,
     slots: CoreSlots,
     types: Types,
-    threads: BTreeMap<ThreadId, Known>,
+    threads: BTreeMap<ThreadId, ThreadIpc>,
 }
 
 impl IpcDriven {
-    fn admit(&mut self, view: &View<'_>, entries: &[Entry<'_>], homes: &[usize]) {
+    fn admit(&mut self, view: &View<'_>, entries: &[Contender<'_>], homes: &[usize]) {
         let alive = |id: &ThreadId| view.lives(*id);
         self.threads.retain(|id, _| alive(id));
         let types = self.types.types.len();
         for (entry, home) in entries.iter().zip(homes) {
-            let known = self.threads.entry(entry.info.id).or_insert_with(|| Known {
-                home: *home,
-                at: *home,
-                plan: (0..types).filter(|rank| rank != home).rev().collect(),
-                ips: vec![None; types],
-                arrived: view.now,
-                ..Known::default()
-            });
+            let known = self
+                .threads
+                .entry(entry.info.id)
+                .or_insert_with(|| ThreadIpc {
+                    home: *home,
+                    at: *home,
+                    plan: (0..types).filter(|rank| rank != home).rev().collect(),
+                    ips: vec![None; types],
+                    arrived: view.now,
+                    ..ThreadIpc::default()
+                });
             if known.home != *home {
                 known.home = *home;
                 known.arrived = view.now;
@@ -124,7 +127,7 @@ impl IpcDriven {
     }
 
     /// Adds the metrics of the last interval, and decides which threads visit which core type next.
-    fn visit(&mut self, view: &View<'_>, entries: &[Entry<'_>]) {
+    fn visit(&mut self, view: &View<'_>, entries: &[Contender<'_>]) {
         let mut ipcs = view.column("ipc");
         for entry in entries {
             let id = entry.info.id;
@@ -168,7 +171,7 @@ impl IpcDriven {
         let types = self.types.types.len();
         for fast in 0..types.saturating_sub(1) {
             for slow in fast + 1..types {
-                let rested = |known: &&Known| {
+                let rested = |known: &&ThreadIpc| {
                     known.at == known.home && now.since(known.arrived) >= self.inactivity
                 };
                 let on = |rank: usize| {
@@ -255,18 +258,18 @@ mod tests {
         let topology = topology(SMT);
         let slots = CoreSlots::new(&topology);
         let known = |home: usize| {
-            let known = Known {
+            let known = ThreadIpc {
                 home,
                 at: home,
                 ips: vec![Some(ratios[home] * 1e9), Some(1e9)],
                 ipc: Some(1.0),
-                ..Known::default()
+                ..ThreadIpc::default()
             };
             (ThreadId::from_index(home), known)
         };
         IpcDriven {
             needs: Needs::NOTHING,
-            interval: Interval::new(Nanos::ZERO),
+            interval: DecisionInterval::new(Nanos::ZERO),
             threshold: 0.1,
             inactivity: Nanos::from_millis(1_000),
             types: Types::new(&topology, &slots),
@@ -281,9 +284,9 @@ mod tests {
 
     #[test]
     fn a_ratio_is_the_speed_on_the_faster_type_over_that_on_the_slower() {
-        let mut known = Known {
+        let mut known = ThreadIpc {
             ips: vec![Some(3e9), Some(2e9)],
-            ..Known::default()
+            ..ThreadIpc::default()
         };
         assert_eq!(known.ratio(0, 1), Some(1.5));
         assert_eq!(known.ratio(0, 2), None, "there is no such type");

@@ -37,6 +37,7 @@ mod published;
 mod random_static;
 pub mod reach;
 mod registry;
+mod relabel;
 mod rr;
 pub mod scx;
 mod speedup;

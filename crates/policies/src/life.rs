@@ -42,7 +42,7 @@ const SLEEPS: f64 = 0.7;
 const AWAKE: f64 = 0.85;
 
 /// State of a living thread.
-struct Life {
+struct ThreadLife {
     program: Arc<str>,
     began: Nanos,
     /// CPU time that the thread had used when it began to execute its current program, in s.
@@ -60,7 +60,7 @@ struct Life {
     sleeps: bool,
 }
 
-impl Life {
+impl ThreadLife {
     fn note_runnable(&mut self, runnable: bool) {
         self.awake += NEWEST * (f64::from(u8::from(runnable)) - self.awake);
         self.sleeps = self.awake < if self.sleeps { AWAKE } else { SLEEPS };
@@ -71,7 +71,7 @@ impl Life {
 #[derive(Default)]
 pub(crate) struct Lives {
     young_s: f64,
-    threads: BTreeMap<ThreadId, Life>,
+    threads: BTreeMap<ThreadId, ThreadLife>,
     /// Exponential mean of the CPU time of each program's exited threads, in s.
     programs: BTreeMap<Arc<str>, f64>,
 }
@@ -117,7 +117,7 @@ impl Lives {
         for info in view.threads {
             let used_s = usage.get(info.id).map(Usage::total_cpu_s);
             let program = program(view, info);
-            let begin = || Life {
+            let begin = || ThreadLife {
                 program: Arc::clone(program),
                 began: view.now,
                 before_s: used_s.unwrap_or(0.0),
@@ -144,7 +144,7 @@ impl Lives {
         }
     }
 
-    fn end(&mut self, life: Life) {
+    fn end(&mut self, life: ThreadLife) {
         if self.programs.len() >= MOST_PROGRAMS {
             self.programs.clear();
         }
@@ -203,7 +203,7 @@ impl Lives {
     /// Returns the idle cores to which young threads move: the fastest cores, for the threads on the slowest ones.
     fn faster(&self, view: &View<'_>, young: &[&ThreadInfo]) -> BTreeMap<ThreadId, GroupId> {
         let topology = view.topology;
-        let stays = |life: &Life| life.moved || life.sleeps;
+        let stays = |life: &ThreadLife| life.moved || life.sleeps;
         let moved = |id: ThreadId| self.threads.get(&id).is_none_or(stays);
         let core_type = |t: &ThreadInfo| topology.cpus[t.cpu.index()].core_type;
         let mut slow: Vec<&ThreadInfo> = young

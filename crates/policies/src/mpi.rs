@@ -4,7 +4,7 @@
 //! cache; cores are alike. Loses: it cannot tell a squeezed program from one that wastes the cache. Threads also bounce: their
 //! misses fall once they are placed well, so the next order undoes the placement.
 
-use crate::published::{EVERY, LABELS, Order, Published};
+use crate::published::{EVERY, LABELS, PublishedPolicy, ThreadOrder};
 use countersteer_model::policy::PolicyDef;
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
@@ -12,5 +12,5 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     summary: "threads with the most cache misses per instruction apart",
     source: "CMPSched$im, section 4.1",
     params: &[EVERY, LABELS],
-    make: |params, topology| Published::boxed(Order::Misses, params, topology),
+    make: |params, topology| PublishedPolicy::boxed(ThreadOrder::Misses, params, topology),
 };

@@ -7,11 +7,11 @@
 
 use countersteer_model::engine::ThreadInfo;
 use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_model::policy::{CoreSlots, Present};
+use countersteer_model::policy::{CoreSlots, PresentRank};
 use countersteer_model::units::CoreTypeId;
 
 /// Thread that competes in a decision.
-pub(crate) struct Entry<'a> {
+pub(crate) struct Contender<'a> {
     pub info: &'a ThreadInfo,
     /// Rank (core type) that the thread was last assigned; `None` if there was no assignment.
     pub held: Option<usize>,
@@ -22,8 +22,8 @@ pub(crate) struct Entry<'a> {
 }
 
 /// Creates an entry with key zero for each thread; `threads` are in ascending order of ids.
-pub(crate) fn entries<'a>(threads: &[&'a ThreadInfo], slots: &CoreSlots) -> Vec<Entry<'a>> {
-    let entry = |(info, present): (&&'a ThreadInfo, Present)| Entry {
+pub(crate) fn entries<'a>(threads: &[&'a ThreadInfo], slots: &CoreSlots) -> Vec<Contender<'a>> {
+    let entry = |(info, present): (&&'a ThreadInfo, PresentRank)| Contender {
         info,
         held: present.given.then_some(present.rank),
         stuck: present.stuck,
@@ -47,7 +47,7 @@ pub(crate) fn free(
 /// Returns the rank of each entry. `takes(holder, challenger)` receives two keys and is true if the challenger leads by enough
 /// for a swap.
 pub(crate) fn ranks(
-    entries: &[Entry<'_>],
+    entries: &[Contender<'_>],
     quota: &[usize],
     takes: impl Fn(f64, f64) -> bool,
 ) -> Vec<usize> {
@@ -58,13 +58,13 @@ pub(crate) fn ranks(
 
 /// Returns the rank of each entry, like [`ranks`]; `takes` receives the indices of the holder and the challenger.
 pub(crate) fn ranks_where(
-    entries: &[Entry<'_>],
+    entries: &[Contender<'_>],
     quota: &[usize],
     takes: impl Fn(usize, usize) -> bool,
 ) -> Vec<usize> {
     let last = quota.len().saturating_sub(1);
     let quota = free(quota.to_vec(), entries.iter().map(|e| e.stuck));
-    let present = |e: &Entry<'_>| e.stuck.or(e.held).unwrap_or(last).min(last);
+    let present = |e: &Contender<'_>| e.stuck.or(e.held).unwrap_or(last).min(last);
     let mut ranks: Vec<usize> = entries.iter().map(present).collect();
     let rows = |ranks: &[usize], wanted: &dyn Fn(usize) -> bool| -> Vec<usize> {
         let free = (0..ranks.len()).filter(|row| entries[*row].stuck.is_none());
@@ -107,7 +107,7 @@ pub(crate) fn ranks_where(
 /// Returns placements that give each entry a core of its rank. `reason` is called only for entries that move.
 pub(crate) fn place(
     slots: &mut CoreSlots,
-    entries: &[Entry<'_>],
+    entries: &[Contender<'_>],
     ranks: &[usize],
     reason: impl Fn(usize) -> Reason,
 ) -> Placement {
@@ -183,10 +183,10 @@ mod tests {
 
     fn ranked(held: &[Option<usize>], keys: &[f64], quota: &[usize], lead: f64) -> Vec<usize> {
         let infos: Vec<ThreadInfo> = (0..keys.len() as u32).map(info).collect();
-        let entries: Vec<Entry<'_>> = infos
+        let entries: Vec<Contender<'_>> = infos
             .iter()
             .zip(held.iter().zip(keys))
-            .map(|(info, (held, key))| Entry {
+            .map(|(info, (held, key))| Contender {
                 info,
                 held: *held,
                 stuck: None,

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use countersteer_model::engine::ThreadInfo;
 use countersteer_model::machine::swaps_for;
-use countersteer_model::models::swaps::{Bound, FEATURES, Side, SwapFile, SwapRule};
+use countersteer_model::models::swaps::{FEATURES, FeatureInterval, SwapFile, SwapRule, SwapSide};
 use countersteer_model::placement::{Placement, Reason};
 use countersteer_model::policy::{
     CoreSlots, Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View, active,
@@ -34,8 +34,8 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::ThreadId;
 use rand::RngExt;
 
-use crate::interval::Interval;
-use crate::order::{Entry, entries, free, place};
+use crate::interval::DecisionInterval;
+use crate::order::{Contender, entries, free, place};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "prim",
@@ -66,7 +66,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
 
 struct Prim {
     needs: Needs,
-    interval: Interval,
+    interval: DecisionInterval,
     /// Number of pairs drawn per interval; `None` for the number of cores of the type that has fewer.
     pairs: Option<usize>,
     /// Number of decisions after a move for which a thread is not drawn.
@@ -80,14 +80,14 @@ struct Prim {
 
 /// Reason for a thread's rank.
 #[derive(Clone, Copy, PartialEq)]
-enum Why {
+enum RankReason {
     Stays,
     Start,
     Filled,
     Exchanged(f64),
 }
 
-impl Why {
+impl RankReason {
     fn reason(self, has_rules: bool) -> Reason {
         match self {
             Self::Exchanged(saving) => Reason::rule(
@@ -118,7 +118,7 @@ impl Prim {
             let mut bounds = rules.iter().flat_map(|f| &f.rule).flat_map(|r| &r.bounds);
             bounds.any(|b| b.metric == **metric)
         };
-        let interval = Interval::of(params, "every_ms")?;
+        let interval = DecisionInterval::of(params, "every_ms")?;
         Ok(Self {
             needs: Needs {
                 metrics: FEATURES.into_iter().filter(|m| read(m)).collect(),
@@ -138,20 +138,20 @@ impl Prim {
     /// fast cores are filled at random.
     fn start(
         &self,
-        entries: &[Entry<'_>],
+        entries: &[Contender<'_>],
         quota: &[usize],
         rng: &mut PolicyRng,
-    ) -> Vec<(usize, Why)> {
+    ) -> Vec<(usize, RankReason)> {
         let last = quota.len() - 1;
         let mut room = free(quota.to_vec(), entries.iter().map(|e| e.stuck));
-        let mut ranks: Vec<Option<(usize, Why)>> = vec![None; entries.len()];
+        let mut ranks: Vec<Option<(usize, RankReason)>> = vec![None; entries.len()];
         for (rank, entry) in ranks.iter_mut().zip(entries) {
             let held = entry.held.map(|held| held.min(last));
             if let Some(stuck) = entry.stuck {
-                *rank = Some((stuck, Why::Stays));
+                *rank = Some((stuck, RankReason::Stays));
             } else if let Some(held) = held.filter(|held| room[*held] > 0) {
                 room[held] -= 1;
-                *rank = Some((held, Why::Stays));
+                *rank = Some((held, RankReason::Stays));
             }
         }
         for rank in ranks.iter_mut().filter(|rank| rank.is_none()) {
@@ -163,9 +163,9 @@ impl Prim {
             };
             let chosen = room.iter().position(free).unwrap_or(last);
             room[chosen] = room[chosen].saturating_sub(1);
-            *rank = Some((chosen, Why::Start));
+            *rank = Some((chosen, RankReason::Start));
         }
-        let mut ranks: Vec<(usize, Why)> = ranks.into_iter().flatten().collect();
+        let mut ranks: Vec<(usize, RankReason)> = ranks.into_iter().flatten().collect();
         for fast in 0..last {
             while room[fast] > 0 {
                 let slower: Vec<usize> = (0..ranks.len())
@@ -177,7 +177,7 @@ impl Prim {
                 let row = slower[rng.random_range(0..slower.len())];
                 room[ranks[row].0] += 1;
                 room[fast] -= 1;
-                ranks[row] = (fast, Why::Filled);
+                ranks[row] = (fast, RankReason::Filled);
             }
         }
         ranks
@@ -188,8 +188,8 @@ impl Prim {
     fn exchange(
         &self,
         view: &View<'_>,
-        entries: &[Entry<'_>],
-        ranks: &mut [(usize, Why)],
+        entries: &[Contender<'_>],
+        ranks: &mut [(usize, RankReason)],
         rng: &mut PolicyRng,
     ) {
         let last = self.slots.ranks().len() - 1;
@@ -198,7 +198,8 @@ impl Prim {
         };
         let settled = |row: &usize| {
             let still = self.still.get(&entries[*row].info.id).copied();
-            let still = still.is_some_and(|n| n >= self.settle) && ranks[*row].1 == Why::Stays;
+            let still =
+                still.is_some_and(|n| n >= self.settle) && ranks[*row].1 == RankReason::Stays;
             still && entries[*row].stuck.is_none()
         };
         let mut on = |rank: usize| -> Vec<usize> {
@@ -211,31 +212,40 @@ impl Prim {
         let cores = |rank: usize| self.slots.ranks()[rank].cores.len();
         let pairs = self.pairs.unwrap_or_else(|| cores(0).min(cores(last)));
         // Metric columns by rule and bound, looked up once per decision.
-        let column = |bound: &Bound| view.metrics.column(&bound.metric);
+        let column = |bound: &FeatureInterval| view.metrics.column(&bound.metric);
         let columns = |rule: &SwapRule| rule.bounds.iter().map(column).collect();
         let columns: Vec<Vec<Option<usize>>> = rules.rule.iter().map(columns).collect();
         for (b, s) in big.into_iter().zip(small).take(pairs) {
             let inside = |(rule, columns): &(&SwapRule, &Vec<Option<usize>>)| {
                 rule.contains(|bound, side| {
-                    let row = if side == Side::Fast { b } else { s };
+                    let row = if side == SwapSide::Fast { b } else { s };
                     let value = view.metrics.at(entries[row].info.id, columns[bound]?);
                     value.filter(|v| v.is_finite())
                 })
             };
             if let Some((rule, _)) = rules.rule.iter().zip(&columns).find(inside) {
-                ranks[b] = (last, Why::Exchanged(rule.held_out_saving));
-                ranks[s] = (0, Why::Exchanged(rule.held_out_saving));
+                ranks[b] = (last, RankReason::Exchanged(rule.held_out_saving));
+                ranks[s] = (0, RankReason::Exchanged(rule.held_out_saving));
             }
         }
     }
 
     /// Updates the number of decisions since each thread's last move.
-    fn remember(&mut self, entries: &[Entry<'_>], ranks: &[(usize, Why)], alive: &[ThreadInfo]) {
+    fn remember(
+        &mut self,
+        entries: &[Contender<'_>],
+        ranks: &[(usize, RankReason)],
+        alive: &[ThreadInfo],
+    ) {
         self.still
             .retain(|id, _| alive.binary_search_by_key(id, |t| t.id).is_ok());
         for (entry, (_, why)) in entries.iter().zip(ranks) {
             let still = self.still.entry(entry.info.id).or_default();
-            *still = if *why == Why::Stays { *still + 1 } else { 0 };
+            *still = if *why == RankReason::Stays {
+                *still + 1
+            } else {
+                0
+            };
         }
     }
 }
@@ -308,7 +318,7 @@ mod tests {
 
     /// Rules that exchange a slow thread on a big core for a fast one on a small core.
     fn rules() -> SwapFile {
-        let bound = |thread, least, most| Bound {
+        let bound = |thread, least, most| FeatureInterval {
             thread,
             metric: "ipc".into(),
             least,
@@ -327,8 +337,8 @@ mod tests {
                 held_out_saving: 0.1,
                 support: 0.1,
                 bounds: vec![
-                    bound(Side::Fast, None, Some(1.0)),
-                    bound(Side::Slow, Some(1.0), None),
+                    bound(SwapSide::Fast, None, Some(1.0)),
+                    bound(SwapSide::Slow, Some(1.0), None),
                 ],
             }],
         }

@@ -12,19 +12,19 @@ use countersteer_model::units::{ProgramId, ThreadId};
 
 /// Progress counters of threads.
 #[derive(Default)]
-pub(crate) struct Progress {
-    counters: BTreeMap<ThreadId, Counter>,
+pub(crate) struct ThreadProgress {
+    counters: BTreeMap<ThreadId, ProgressCounter>,
     /// Smallest counter of the active threads so far. It never decreases, so it stays valid while no thread is active.
     floor: f64,
 }
 
-struct Counter {
+struct ProgressCounter {
     value: f64,
     /// True if the thread was active at the last decision.
     active: bool,
 }
 
-impl Progress {
+impl ThreadProgress {
     /// Updates the counters for the active threads, which are in ascending order of ids. Other living threads keep their
     /// counters; exited threads are removed.
     pub(crate) fn admit(&mut self, active: &[&ThreadInfo], alive: &[ThreadInfo], slack: f64) {
@@ -47,7 +47,7 @@ impl Progress {
         }
         for info in active {
             let start = starts.get(&info.program).copied().unwrap_or(least);
-            let counter = self.counters.entry(info.id).or_insert(Counter {
+            let counter = self.counters.entry(info.id).or_insert(ProgressCounter {
                 value: start,
                 active: true,
             });
@@ -104,7 +104,7 @@ mod tests {
     fn sleep_earns_no_more_than_the_slack() {
         let threads = [thread(1, 1), thread(2, 2)];
         let [sleeper, runner] = [&threads[0], &threads[1]];
-        let mut progress = Progress::default();
+        let mut progress = ThreadProgress::default();
         progress.admit(&[sleeper, runner], &threads, 1.0);
         progress.admit(&[runner], &threads, 1.0);
         progress.add(runner.id, 10.0);
@@ -116,7 +116,7 @@ mod tests {
     fn threads_that_start_while_none_is_active_begin_where_the_last_ones_were() {
         let threads = [thread(1, 1), thread(2, 2), thread(3, 3)];
         let [runner, sleeper, newcomer] = [&threads[0], &threads[1], &threads[2]];
-        let mut progress = Progress::default();
+        let mut progress = ThreadProgress::default();
         progress.admit(&[runner, sleeper], &threads[..2], 1.0);
         progress.admit(&[runner], &threads[..2], 1.0);
         progress.add(runner.id, 1_000.0);
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn a_thread_that_starts_as_the_only_active_one_exits_begins_where_that_was() {
         let threads = [thread(1, 1), thread(2, 2)];
-        let mut progress = Progress::default();
+        let mut progress = ThreadProgress::default();
         progress.admit(&[&threads[0]], &threads[..1], 1.0);
         progress.add(threads[0].id, 1_000.0);
         progress.admit(&[&threads[1]], &threads[1..], 1.0);
@@ -141,7 +141,7 @@ mod tests {
     fn a_new_thread_starts_as_the_mean_of_its_program() {
         let threads = [thread(1, 1), thread(2, 1), thread(3, 2), thread(4, 1)];
         let refs: Vec<&ThreadInfo> = threads.iter().collect();
-        let mut progress = Progress::default();
+        let mut progress = ThreadProgress::default();
         progress.admit(&refs[..3], &threads, 100.0);
         progress.add(threads[0].id, 4.0);
         progress.add(threads[1].id, 8.0);

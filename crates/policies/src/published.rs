@@ -22,7 +22,8 @@ use countersteer_model::policy::{
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{GroupId, ThreadId};
 
-use crate::interval::{Interval, Mean};
+use crate::interval::{DecisionInterval, Mean};
+use crate::relabel::{self, Mapping, Spot, Ties};
 
 pub(crate) const EVERY: ParamDef = ParamDef {
     key: "every_ms",
@@ -38,7 +39,7 @@ pub(crate) const LABELS: ParamDef = ParamDef {
 
 /// Metric by which threads are ordered (CMPSched$im, sections 4.1 to 4.3).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Order {
+pub(crate) enum ThreadOrder {
     Misses,
     Occupancy,
     /// Threads are ordered by occupancy. Threads in the upper half with more than `mpki` misses per 1,000 instructions are
@@ -49,12 +50,12 @@ pub(crate) enum Order {
 }
 
 /// Last-level caches of the machine, each with the groups of its cores.
-struct Machine {
+struct MachineCaches {
     caches: Vec<Vec<GroupId>>,
     cpus: usize,
 }
 
-impl Machine {
+impl MachineCaches {
     fn new(topology: &Topology) -> Self {
         let cores = topology.groups_by(GroupBy::Core);
         let under = |llc: &countersteer_model::topology::Group| {
@@ -72,16 +73,13 @@ impl Machine {
     }
 }
 
-/// Place of a thread: index of the last-level cache, and index of the core under it.
-type Spot = (usize, usize);
-
-pub(crate) struct Published {
+pub(crate) struct PublishedPolicy {
     needs: Needs,
-    interval: Interval,
-    order: Order,
+    interval: DecisionInterval,
+    order: ThreadOrder,
     /// True if equal caches and cores may be exchanged in a mapping to avoid moves.
     relabels: bool,
-    machine: Machine,
+    machine: MachineCaches,
     /// Mean occupancy and misses of each thread, kept while a thread does not run.
     seen: BTreeMap<ThreadId, (Mean, Mean)>,
     /// Place of each thread in the last mapping.
@@ -90,18 +88,18 @@ pub(crate) struct Published {
     classes: Option<[Vec<ThreadId>; 2]>,
 }
 
-impl Published {
+impl PublishedPolicy {
     pub(crate) fn boxed(
-        order: Order,
+        order: ThreadOrder,
         params: &Params,
         topology: &Arc<Topology>,
     ) -> Result<Box<dyn Policy>, PolicyError> {
         let metrics = match order {
-            Order::Misses => vec!["llc_mpki"],
-            Order::Occupancy => vec!["llc_occupancy"],
-            Order::Poison { .. } => vec!["llc_occupancy", "llc_mpki"],
+            ThreadOrder::Misses => vec!["llc_mpki"],
+            ThreadOrder::Occupancy => vec!["llc_occupancy"],
+            ThreadOrder::Poison { .. } => vec!["llc_occupancy", "llc_mpki"],
         };
-        let interval = Interval::of(params, EVERY.key)?;
+        let interval = DecisionInterval::of(params, EVERY.key)?;
         Ok(Box::new(Self {
             needs: Needs {
                 metrics,
@@ -111,7 +109,7 @@ impl Published {
             interval,
             order,
             relabels: params.choice(LABELS.key, &[("free", true), ("fixed", false)])?,
-            machine: Machine::new(topology),
+            machine: MachineCaches::new(topology),
             seen: BTreeMap::new(),
             spots: BTreeMap::new(),
             classes: None,
@@ -148,7 +146,7 @@ impl Published {
     /// Returns the indices of the threads in order of the metric, highest value first.
     fn order(&self, measured: &[(f64, f64)]) -> Vec<usize> {
         let by = |row: &usize| match self.order {
-            Order::Misses => measured[*row].1,
+            ThreadOrder::Misses => measured[*row].1,
             _ => measured[*row].0,
         };
         let mut order: Vec<usize> = (0..measured.len()).collect();
@@ -159,7 +157,7 @@ impl Published {
     /// Returns the indices of poison and of vulnerable threads (CMPSched$im, section 4.3). `None` if threads are not classified
     /// or one class is empty.
     fn classify(&self, order: &[usize], measured: &[(f64, f64)]) -> Option<[Vec<usize>; 2]> {
-        let Order::Poison { mpki } = self.order else {
+        let ThreadOrder::Poison { mpki } = self.order else {
             return None;
         };
         // CMPSched$im, section 4.3: of the half of the threads with the most occupancy, those with many misses are poison.
@@ -185,13 +183,13 @@ impl Published {
         same && self.spots.len() == threads.len()
     }
 
-    fn empty(&self) -> Vec<Vec<Vec<usize>>> {
+    fn empty(&self) -> Mapping {
         let cores = |cores: &Vec<GroupId>| vec![Vec::new(); cores.len()];
         self.machine.caches.iter().map(cores).collect()
     }
 
     /// Assigns groups of threads to the caches round-robin; each group gets the next core of its cache.
-    fn round(&self, order: &[usize], per_core: usize) -> Vec<Vec<Vec<usize>>> {
+    fn round(&self, order: &[usize], per_core: usize) -> Mapping {
         let mut dealt = self.empty();
         let mut next = vec![0; dealt.len()];
         let mut cache = 0;
@@ -213,7 +211,7 @@ impl Published {
         [poison, vulnerable]: [Vec<usize>; 2],
         order: &[usize],
         per_core: usize,
-    ) -> Vec<Vec<Vec<usize>>> {
+    ) -> Mapping {
         let low = &order[order.len().div_ceil(2)..];
         let room = |cache: &Vec<GroupId>| cache.len() * per_core;
         let mut held = 0;
@@ -273,57 +271,12 @@ impl Published {
             .iter()
             .map(|t| self.spots.get(&t.id).copied())
             .collect();
-        // Number of threads of each new group, by the cache of their last place.
-        let mut stay = vec![vec![0; dealt.len()]; dealt.len()];
-        for (from, cores) in dealt.iter().enumerate() {
-            for row in cores.iter().flatten() {
-                if let Some((cache, _)) = was[*row] {
-                    stay[from][cache] += 1;
-                }
-            }
-        }
-        let caches = matched(dealt.len(), |from, to| {
-            let same_size = dealt[from].len() == self.machine.caches[to].len();
-            same_size.then(|| stay[from][to])
-        });
-        for (from, cache) in caches.into_iter().enumerate() {
-            let cores = matched(dealt[from].len(), |core, to| {
-                let here = |row: &&usize| was[**row] == Some((cache, to));
-                Some(dealt[from][core].iter().filter(here).count())
-            });
-            for (core, to) in cores.into_iter().enumerate() {
-                for row in &dealt[from][core] {
-                    spots[*row] = (cache, to);
-                }
-            }
-        }
-        spots
+        let equal = |a: usize, b: usize| dealt[a].len() == dealt[b].len();
+        relabel::nearest(dealt, &was, equal, Ties::First)
     }
 }
 
-/// Returns a one-to-one assignment of items, those with the most in common first. `common` returns `None` for a pair that must
-/// not be matched.
-fn matched(count: usize, common: impl Fn(usize, usize) -> Option<usize>) -> Vec<usize> {
-    let all = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
-    // Most pairs have no thread in common and do not have to be sorted.
-    let (mut pairs, strangers): (Vec<_>, Vec<_>) = all
-        .filter_map(|(from, to)| Some((common(from, to)?, from, to)))
-        .partition(|pair| pair.0 > 0);
-    pairs.sort_by_key(|(common, ..)| std::cmp::Reverse(*common));
-    let mut target = vec![None; count];
-    let mut taken = vec![false; count];
-    for (_, from, to) in pairs.into_iter().chain(strangers) {
-        if target[from].is_none() && !taken[to] {
-            target[from] = Some(to);
-            taken[to] = true;
-        }
-    }
-    (0..count)
-        .map(|from| target[from].unwrap_or(from))
-        .collect()
-}
-
-impl Policy for Published {
+impl Policy for PublishedPolicy {
     fn needs(&self) -> &Needs {
         &self.needs
     }
@@ -382,21 +335,14 @@ mod tests {
     use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ProgramId};
     use rand::SeedableRng;
 
-    #[test]
-    fn equal_things_keep_their_labels_where_most_stays() {
-        let common = [[0, 2], [3, 1]];
-        assert_eq!(matched(2, |from, to| Some(common[from][to])), [1, 0]);
-        assert_eq!(matched(2, |from, to| (from == to).then_some(0)), [0, 1]);
-    }
-
-    fn published(order: Order) -> Published {
+    fn published(order: ThreadOrder) -> PublishedPolicy {
         let cores = |first: u32| vec![GroupId(first), GroupId(first + 1)];
-        Published {
+        PublishedPolicy {
             needs: Needs::NOTHING,
-            interval: Interval::new(Nanos::ZERO),
+            interval: DecisionInterval::new(Nanos::ZERO),
             order,
             relabels: true,
-            machine: Machine {
+            machine: MachineCaches {
                 caches: vec![cores(0), cores(2)],
                 cpus: 4,
             },
@@ -409,7 +355,7 @@ mod tests {
     #[test]
     fn groups_of_two_go_round_the_caches() {
         let misses: Vec<(f64, f64)> = (0..8).map(|row| (0.0, 8.0 - f64::from(row))).collect();
-        let policy = published(Order::Misses);
+        let policy = published(ThreadOrder::Misses);
         let dealt = policy.round(&policy.order(&misses), 2);
         assert_eq!(dealt, [[vec![0, 1], vec![4, 5]], [vec![2, 3], vec![6, 7]]]);
     }
@@ -427,7 +373,7 @@ mod tests {
             (2.0, 0.1),
             (1.0, 0.1),
         ];
-        let policy = published(Order::Poison { mpki: 10.0 });
+        let policy = published(ThreadOrder::Poison { mpki: 10.0 });
         let order = policy.order(&measured);
         let classes = policy.classify(&order, &measured).unwrap();
         let dealt = policy.apart(classes, &order, 2);
@@ -456,7 +402,7 @@ mod tests {
         };
         let threads: Vec<ThreadInfo> = (0..4).map(thread).collect();
         let threads: Vec<&ThreadInfo> = threads.iter().collect();
-        let mut policy = published(Order::Misses);
+        let mut policy = published(ThreadOrder::Misses);
         let was = [(1, 0), (1, 0), (0, 0), (0, 0)];
         policy.spots = threads.iter().map(|t| t.id).zip(was).collect();
         // The first two are the first group now: under which of two equal caches makes no difference.
@@ -472,7 +418,7 @@ mod tests {
         let text = include_str!("../tests/toy/two-caches.toml");
         let topology = Arc::new(Topology::new(&MachineFile::parse("m", text).unwrap()));
         let params = Params::parse(&crate::mpi::DEF, params).unwrap();
-        let mut policy = Published::boxed(Order::Misses, &params, &topology).unwrap();
+        let mut policy = PublishedPolicy::boxed(ThreadOrder::Misses, &params, &topology).unwrap();
         let info = |id: u32| ThreadInfo {
             id: ThreadId(id),
             program: ProgramId(id),

@@ -20,7 +20,7 @@ enum Apart {
 
 /// Further property that a policy assumes of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ground {
+enum MachineProperty {
     /// All cores are assumed to be alike, since the policy considers only caches. Core types with the same pipeline and
     /// similar capacity count as alike.
     CoresAlike,
@@ -35,7 +35,7 @@ enum Ground {
     SwapRules,
 }
 
-impl Ground {
+impl MachineProperty {
     /// Returns the assumption as a clause for messages.
     const fn words(self) -> &'static str {
         match self {
@@ -109,16 +109,16 @@ fn types_share_a_cache(topology: &Topology) -> bool {
     cpus.iter().any(|a| cpus.iter().any(|b| differ(a, b)))
 }
 
-struct Reach {
+struct PolicyReach {
     policy: &'static str,
     apart: Apart,
-    grounds: &'static [Ground],
+    grounds: &'static [MachineProperty],
     /// True if the policy reads values that only a simulator has.
     simulator_only: bool,
 }
 
-const fn row(policy: &'static str, apart: Apart, simulator_only: bool) -> Reach {
-    Reach {
+const fn row(policy: &'static str, apart: Apart, simulator_only: bool) -> PolicyReach {
+    PolicyReach {
         policy,
         apart,
         grounds: &[],
@@ -127,12 +127,12 @@ const fn row(policy: &'static str, apart: Apart, simulator_only: bool) -> Reach 
 }
 
 /// Returns a row with these further assumptions.
-const fn on(grounds: &'static [Ground], row: Reach) -> Reach {
-    Reach { grounds, ..row }
+const fn on(grounds: &'static [MachineProperty], row: PolicyReach) -> PolicyReach {
+    PolicyReach { grounds, ..row }
 }
 
 /// Applicability of every policy of this crate.
-const REACH: &[Reach] = &[
+const REACH: &[PolicyReach] = &[
     row("linux", Apart::Nothing, false),
     row("default", Apart::Nothing, false),
     row("static", Apart::Nothing, false),
@@ -145,43 +145,49 @@ const REACH: &[Reach] = &[
     row("acfs", Apart::CoreTypes, false),
     row("hsf", Apart::CoreTypes, false),
     row("ef", Apart::CoreTypes, false),
-    on(&[Ground::SwapRules], row("prim", Apart::CoreTypes, false)),
     on(
-        &[Ground::GainsAlike],
+        &[MachineProperty::SwapRules],
+        row("prim", Apart::CoreTypes, false),
+    ),
+    on(
+        &[MachineProperty::GainsAlike],
         row("greedy-energy", Apart::Nothing, false),
     ),
     on(
-        &[Ground::PipelinesAlike],
+        &[MachineProperty::PipelinesAlike],
         row("hass", Apart::CoreTypes, false),
     ),
     on(
-        &[Ground::CachesByCoreType],
+        &[MachineProperty::CachesByCoreType],
         row("ipc-driven", Apart::CoreTypes, false),
     ),
     on(
-        &[Ground::CoresAlike],
+        &[MachineProperty::CoresAlike],
         row("mpi", Apart::LastLevelCaches, false),
     ),
     on(
-        &[Ground::CoresAlike],
+        &[MachineProperty::CoresAlike],
         row("capacity", Apart::LastLevelCaches, false),
     ),
     on(
-        &[Ground::CoresAlike],
+        &[MachineProperty::CoresAlike],
         row("capacity+mpi", Apart::LastLevelCaches, false),
     ),
     on(
-        &[Ground::CoresAlike],
+        &[MachineProperty::CoresAlike],
         row("contention", Apart::LastLevelCaches, false),
     ),
     row("joint", Apart::Nothing, false),
     row("auto", Apart::Nothing, false),
     row("groups", Apart::Nothing, false),
     row("scx", Apart::Nothing, true),
-    on(&[Ground::CoresAlike], row("clusters", Apart::Ways, false)),
+    on(
+        &[MachineProperty::CoresAlike],
+        row("clusters", Apart::Ways, false),
+    ),
 ];
 
-fn reach(spec: &str) -> Option<&'static Reach> {
+fn reach(spec: &str) -> Option<&'static PolicyReach> {
     let name = spec.split(':').next().unwrap_or(spec).trim();
     REACH.iter().find(|r| r.policy == name)
 }

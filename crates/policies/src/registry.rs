@@ -6,7 +6,7 @@ use countersteer_model::metric::resolve;
 use countersteer_model::policy::{Params, Policy, PolicyDef, PolicyError};
 use countersteer_model::topology::Topology;
 
-use crate::foreground::{self, Foreground};
+use crate::foreground::{self, ForegroundPolicy};
 use crate::{FILES, POLICIES};
 
 /// Policies that other packages added.
@@ -83,7 +83,7 @@ pub fn parse(spec: &str, topology: &Arc<Topology>) -> Result<Box<dyn Policy>, Po
             metric,
         }),
         None => Ok(match first {
-            Some(program) => Box::new(Foreground::new(policy, program)),
+            Some(program) => Box::new(ForegroundPolicy::new(policy, program)),
             None => policy,
         }),
     }

@@ -23,7 +23,7 @@ use countersteer_model::policy::{
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ProgramId, ThreadId};
 
-use crate::order::{Entry, Types, entries, place, ranks};
+use crate::order::{Contender, Types, entries, place, ranks};
 use crate::progress::nice_weight;
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
@@ -82,7 +82,7 @@ impl RoundRobin {
     }
 
     /// Determines the order in which threads get big cores in the next interval (RR in PMCTrack, section 4.1.1).
-    fn choose(&mut self, view: &View<'_>, entries: &[Entry<'_>]) {
+    fn choose(&mut self, view: &View<'_>, entries: &[Contender<'_>]) {
         let mut queues: BTreeMap<ProgramId, Vec<usize>> = BTreeMap::new();
         for (row, entry) in entries.iter().enumerate() {
             queues.entry(entry.info.program).or_default().push(row);
@@ -106,7 +106,7 @@ impl RoundRobin {
         let waiting = |program: ProgramId, used_s: f64, rows: &[usize]| {
             let next = *rows.last()?;
             let off_big = !on_big(next);
-            Some(Reverse(Waiting {
+            Some(Reverse(WaitingApplication {
                 used_s,
                 off_big,
                 program,
@@ -116,7 +116,7 @@ impl RoundRobin {
             let used_s = self.used_s(view, *program, entries[rows[0]].info.nice);
             waiting(*program, used_s, rows)
         });
-        let mut applications: BinaryHeap<Reverse<Waiting>> = used.collect();
+        let mut applications: BinaryHeap<Reverse<WaitingApplication>> = used.collect();
         self.order.clear();
         while let Some(Reverse(next)) = applications.pop() {
             let Some(rows) = queues.get_mut(&next.program) else {
@@ -137,7 +137,7 @@ impl RoundRobin {
     fn admit(
         &mut self,
         view: &View<'_>,
-        entries: &[Entry<'_>],
+        entries: &[Contender<'_>],
         queues: &BTreeMap<ProgramId, Vec<usize>>,
     ) {
         let least_of_last = |who_stayed: bool| {
@@ -168,13 +168,13 @@ impl RoundRobin {
 
 /// Application with threads that have no place in the order yet. The application with the smallest projected big-core time
 /// comes first. Among equals, one whose next thread is on a big core comes first.
-struct Waiting {
+struct WaitingApplication {
     used_s: f64,
     off_big: bool,
     program: ProgramId,
 }
 
-impl Ord for Waiting {
+impl Ord for WaitingApplication {
     fn cmp(&self, other: &Self) -> Ordering {
         self.used_s
             .total_cmp(&other.used_s)
@@ -183,19 +183,19 @@ impl Ord for Waiting {
     }
 }
 
-impl PartialOrd for Waiting {
+impl PartialOrd for WaitingApplication {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Waiting {
+impl PartialEq for WaitingApplication {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Waiting {}
+impl Eq for WaitingApplication {}
 
 impl Policy for RoundRobin {
     fn tune(&mut self, params: &Params, topology: &Arc<Topology>) -> Result<(), PolicyError> {

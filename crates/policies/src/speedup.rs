@@ -10,7 +10,7 @@ use countersteer_model::units::ProgramId;
 
 /// Division of a program's work among its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum WorkDivision {
     /// Work is shared dynamically: a free thread takes the next chunk of work.
     Dynamic,
     /// Work is divided into equal shares that end at barriers, so that the slowest thread determines the speed.
@@ -18,13 +18,13 @@ pub(crate) enum Kind {
 }
 
 /// Returns the speed-up of an application with `threads` active threads of mean speed-up factor `sf` on `big` big cores.
-pub(crate) fn application(kind: Kind, sf: f64, threads: usize, big: usize) -> f64 {
+pub(crate) fn application(kind: WorkDivision, sf: f64, threads: usize, big: usize) -> f64 {
     if threads <= big {
         return sf;
     }
     match kind {
-        Kind::Dynamic => 1.0 + (sf - 1.0) * big as f64 / threads as f64,
-        Kind::Static => 1.0,
+        WorkDivision::Dynamic => 1.0 + (sf - 1.0) * big as f64 / threads as f64,
+        WorkDivision::Static => 1.0,
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
             (9, 1.222),
         ];
         for (threads, expected) in speedups {
-            let got = application(Kind::Dynamic, 2.0, threads, 2);
+            let got = application(WorkDivision::Dynamic, 2.0, threads, 2);
             assert!((got - expected).abs() < 5e-4, "{threads} threads: {got}");
         }
         let utilities = [
@@ -118,6 +118,6 @@ mod tests {
 
     #[test]
     fn threads_with_equal_shares_wait_for_the_slowest() {
-        assert_eq!(application(Kind::Static, 3.0, 5, 2), 1.0);
+        assert_eq!(application(WorkDivision::Static, 3.0, 5, 2), 1.0);
     }
 }

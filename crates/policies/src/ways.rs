@@ -9,7 +9,7 @@ use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::GroupId;
 
 /// Minimum number of ways of a cache that can be divided.
-const FEWEST: u32 = 3;
+pub(crate) const FEWEST: u32 = 3;
 
 /// Returns the number of ways of a group's last-level cache; 0 if it is unknown.
 #[must_use]

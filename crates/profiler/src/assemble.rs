@@ -11,7 +11,7 @@ use countersteer_model::profile::{
 };
 
 use super::branches::mispredictions;
-use super::cluster::{Point, cluster};
+use super::cluster::{WindowPoint, cluster};
 use super::figures::{beyond, round};
 use super::layout::{
     ENDED_EXEC, ILP_WINDOWS, MLP_LINES, NEAR_BUCKETS, NEAR_LINES, REUSE_BUCKETS, RUNNABLE_LEVELS,
@@ -161,19 +161,19 @@ fn sum<'a>(mut records: impl Iterator<Item = &'a Vec<u64>>) -> Option<Vec<u64>> 
 
 /// Consecutive windows with one label.
 #[derive(Clone, Debug)]
-struct Run {
+struct WindowRun {
     label: usize,
     from: usize,
     to: usize,
     instructions: u64,
 }
 
-fn runs(windows: &[Vec<u64>], labels: &[usize]) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
+fn runs(windows: &[Vec<u64>], labels: &[usize]) -> Vec<WindowRun> {
+    let mut runs: Vec<WindowRun> = Vec::new();
     for (at, (window, label)) in windows.iter().zip(labels).enumerate() {
         join(
             &mut runs,
-            Run {
+            WindowRun {
                 label: *label,
                 from: at,
                 to: at + 1,
@@ -199,7 +199,7 @@ fn runs(windows: &[Vec<u64>], labels: &[usize]) -> Vec<Run> {
 }
 
 /// Appends a run; a run with the label of the last one is merged into it.
-fn join(runs: &mut Vec<Run>, run: Run) {
+fn join(runs: &mut Vec<WindowRun>, run: WindowRun) {
     match runs.last_mut().filter(|last| last.label == run.label) {
         Some(last) => {
             last.to = run.to;
@@ -210,7 +210,7 @@ fn join(runs: &mut Vec<Run>, run: Run) {
 }
 
 /// Gives the run at `at` the label of its longer neighbour.
-fn absorb(runs: &[Run], at: usize) -> Vec<Run> {
+fn absorb(runs: &[WindowRun], at: usize) -> Vec<WindowRun> {
     let left = at.checked_sub(1).map(|l| &runs[l]);
     let right = runs.get(at + 1);
     let longer = left
@@ -226,7 +226,7 @@ fn absorb(runs: &[Run], at: usize) -> Vec<Run> {
         };
         join(
             &mut joined,
-            Run {
+            WindowRun {
                 label,
                 ..run.clone()
             },
@@ -236,7 +236,7 @@ fn absorb(runs: &[Run], at: usize) -> Vec<Run> {
 }
 
 /// Returns the features: logarithms of rates, and shares scaled to a similar weight.
-fn points(windows: &[Vec<u64>], whole: &[u64]) -> Vec<Point> {
+fn points(windows: &[Vec<u64>], whole: &[u64]) -> Vec<WindowPoint> {
     let features = |w: &[u64]| {
         let instructions = w[record::INSTRUCTIONS] as f64;
         let pki = |count: u64| count as f64 * 1000.0 / instructions;
@@ -256,7 +256,7 @@ fn points(windows: &[Vec<u64>], whole: &[u64]) -> Vec<Point> {
     };
     windows
         .iter()
-        .map(|w| Point {
+        .map(|w| WindowPoint {
             at: features(w),
             weight: w[record::INSTRUCTIONS] as f64,
         })

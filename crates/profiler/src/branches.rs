@@ -11,13 +11,13 @@ const ENOUGH: f64 = 8.0;
 
 /// Estimated number with its standard error.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
+pub struct ErrorEstimate {
     pub value: f64,
     pub error: f64,
 }
 
 /// Returns the mispredictions in `own`. If it has too few windows, the relation of both predictors is that of `whole`.
-pub fn mispredictions(own: &[u64], whole: &[u64]) -> Estimate {
+pub fn mispredictions(own: &[u64], whole: &[u64]) -> ErrorEstimate {
     let counted = own[record::MISPREDICTED] as f64;
     let rest = own[record::INSTRUCTIONS].saturating_sub(own[record::PREDICTED]) as f64;
     let windows = own[record::WINDOWS] as f64;
@@ -28,7 +28,7 @@ pub fn mispredictions(own: &[u64], whole: &[u64]) -> Estimate {
         // The rest is shorter than a window.
         let instructions = own[record::INSTRUCTIONS] as f64;
         let predicted = own[record::PREDICTED].max(1) as f64;
-        return Estimate {
+        return ErrorEstimate {
             value: counted * instructions / predicted,
             error: 0.0,
         };
@@ -59,7 +59,7 @@ pub fn mispredictions(own: &[u64], whole: &[u64]) -> Estimate {
     let fall = (before[0] / before[1].max(1.0) - ratio).max(0.0) / 2.0;
     let trend = fall * own[record::SIMPLE] as f64;
     let left = (wrong_2 - 2.0 * slope * both + slope * slope * simple_2).max(0.0);
-    Estimate {
+    ErrorEstimate {
         value: counted + per_window.max(0.0) * rest / length,
         error: ((left / (count - 2.0).max(1.0)).sqrt() * rest / length).hypot(trend),
     }

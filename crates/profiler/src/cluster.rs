@@ -13,13 +13,13 @@ const NOISE: f64 = 2e-3;
 
 /// Features and weight of a window.
 #[derive(Clone, Debug)]
-pub struct Point {
+pub struct WindowPoint {
     pub at: Vec<f64>,
     pub weight: f64,
 }
 
 /// Labels the points 0, 1, ...
-pub fn cluster(points: &[Point]) -> Vec<usize> {
+pub fn cluster(points: &[WindowPoint]) -> Vec<usize> {
     let mut candidates = Vec::new();
     for k in 1..=MOST.min(points.len()) {
         let labels = k_means(points, k);
@@ -60,7 +60,7 @@ fn nearest(at: &[f64], centres: &[Vec<f64>]) -> (usize, f64) {
 }
 
 /// Returns the mean squared distance of the points from their centre.
-fn spread(points: &[Point], labels: &[usize], k: usize) -> f64 {
+fn spread(points: &[WindowPoint], labels: &[usize], k: usize) -> f64 {
     let centres = centres(points, labels, k);
     let total: f64 = points.iter().map(|p| p.weight).sum();
     points
@@ -72,14 +72,14 @@ fn spread(points: &[Point], labels: &[usize], k: usize) -> f64 {
 }
 
 /// Returns the log-likelihood of spherical clusters, minus the penalty for their parameters.
-fn criterion(points: &[Point], spread: f64, k: usize) -> f64 {
+fn criterion(points: &[WindowPoint], spread: f64, k: usize) -> f64 {
     let count = points.len() as f64;
     let dimensions = points.first().map_or(1, |p| p.at.len()) as f64;
     let variance = (spread / dimensions).max(NOISE / dimensions / 4.0);
     -0.5 * count * dimensions * variance.ln() - 0.5 * k as f64 * (dimensions + 1.0) * count.ln()
 }
 
-fn k_means(points: &[Point], k: usize) -> Vec<usize> {
+fn k_means(points: &[WindowPoint], k: usize) -> Vec<usize> {
     let mut centres = start(points, k);
     let mut labels = vec![0; points.len()];
     for _ in 0..ROUNDS {
@@ -94,7 +94,7 @@ fn k_means(points: &[Point], k: usize) -> Vec<usize> {
 }
 
 /// Returns the starting points: the mean's nearest point, then repeatedly the point with the largest weighted distance.
-fn start(points: &[Point], k: usize) -> Vec<Vec<f64>> {
+fn start(points: &[WindowPoint], k: usize) -> Vec<Vec<f64>> {
     let mean = centres(points, &vec![0; points.len()], 1);
     let mut chosen = Vec::new();
     let first = points
@@ -102,7 +102,7 @@ fn start(points: &[Point], k: usize) -> Vec<Vec<f64>> {
         .min_by(|a, b| distance(&a.at, &mean[0]).total_cmp(&distance(&b.at, &mean[0])));
     chosen.extend(first.map(|p| p.at.clone()));
     while chosen.len() < k {
-        let served = |p: &Point| p.weight * nearest(&p.at, &chosen).1;
+        let served = |p: &WindowPoint| p.weight * nearest(&p.at, &chosen).1;
         let worst = points.iter().max_by(|a, b| served(a).total_cmp(&served(b)));
         match worst {
             Some(point) => chosen.push(point.at.clone()),
@@ -112,7 +112,7 @@ fn start(points: &[Point], k: usize) -> Vec<Vec<f64>> {
     chosen
 }
 
-fn centres(points: &[Point], labels: &[usize], k: usize) -> Vec<Vec<f64>> {
+fn centres(points: &[WindowPoint], labels: &[usize], k: usize) -> Vec<Vec<f64>> {
     let dimensions = points.first().map_or(0, |p| p.at.len());
     let mut sums = vec![vec![0.0; dimensions]; k];
     let mut weights = vec![0.0; k];
@@ -140,12 +140,12 @@ fn centres(points: &[Point], labels: &[usize], k: usize) -> Vec<Vec<f64>> {
 mod tests {
     use super::*;
 
-    fn points(centres: &[(f64, f64)], each: usize) -> Vec<Point> {
+    fn points(centres: &[(f64, f64)], each: usize) -> Vec<WindowPoint> {
         let jitter = |i: usize| ((i * 7919) % 100) as f64 / 100.0 * 0.05;
         let all = centres
             .iter()
             .flat_map(|(x, y)| (0..each).map(move |i| (x + jitter(i), y + jitter(i + 31))));
-        all.map(|(x, y)| Point {
+        all.map(|(x, y)| WindowPoint {
             at: vec![x, y],
             weight: 1.0,
         })

@@ -49,14 +49,14 @@ impl Origin {
 
 /// User emulation of QEMU.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Engine {
+pub struct Emulator {
     pub file: PathBuf,
     pub origin: Origin,
 }
 
 /// Returns all engines of this machine for programs of an architecture, in order of preference.
 #[must_use]
-pub fn engines(architecture: Architecture) -> Vec<Engine> {
+pub fn engines(architecture: Architecture) -> Vec<Emulator> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     found(
         &format!("qemu-{}", architecture.name()),
@@ -68,7 +68,7 @@ pub fn engines(architecture: Architecture) -> Vec<Engine> {
 }
 
 /// Returns the engine that is used for programs of an architecture.
-pub fn engine(architecture: Architecture) -> Result<Engine, ProfileError> {
+pub fn engine(architecture: Architecture) -> Result<Emulator, ProfileError> {
     let named = std::env::var_os(QEMU_VARIABLE).map(PathBuf::from);
     if let Some(file) = named.filter(|file| !file.is_file()) {
         let variable = QEMU_VARIABLE;
@@ -86,8 +86,8 @@ fn found(
     own: &[PathBuf],
     cache: Option<PathBuf>,
     path: &OsStr,
-) -> Vec<Engine> {
-    let with = |origin| move |file| Engine { file, origin };
+) -> Vec<Emulator> {
+    let with = |origin| move |file| Emulator { file, origin };
     let own = own.iter().map(|folder| folder.join(name));
     let built = cache.map(|cache| cache.join(BUILT).join(name));
     let system = std::env::split_paths(path).map(|folder| folder.join(name));
@@ -97,11 +97,11 @@ fn found(
         .chain(own.map(with(Origin::Package)))
         .chain(built.map(with(Origin::Cache)))
         .chain(system.map(with(Origin::Path)));
-    let mut found: Vec<Engine> = Vec::new();
+    let mut found: Vec<Emulator> = Vec::new();
     for engine in all.filter(|engine| engine.file.is_file()) {
         // Folders in PATH may be links to each other.
         let same =
-            |other: &Engine| other.file.canonicalize().ok() == engine.file.canonicalize().ok();
+            |other: &Emulator| other.file.canonicalize().ok() == engine.file.canonicalize().ok();
         let usable = engine.origin != Origin::Path || takes_plugins(&engine.file);
         if usable && !found.iter().any(same) {
             found.push(engine);

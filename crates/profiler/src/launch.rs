@@ -21,7 +21,7 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use super::engine;
 use super::layout::{ARENAS, COMMAND_FILE, ENDED_SELF, ONE_ARENA};
 use super::lost::Lost;
-use super::program::Program;
+use super::program::PreparedProgram;
 use super::raw::{self, ControlState};
 use super::{ProfileError, ProfileOptions};
 use crate::this_program;
@@ -43,12 +43,12 @@ const GUEST_BASE: &str = "0x1000000000";
 pub struct Setup {
     pub qemu: PathBuf,
     pub plugin: PathBuf,
-    pub program: Program,
+    pub program: PreparedProgram,
     pub directory: PathBuf,
     pub control: PathBuf,
 }
 
-pub struct Outcome {
+pub struct LaunchOutcome {
     pub status: ExitStatus,
     /// Signal that the caller received during the run.
     pub interrupted: Option<i32>,
@@ -56,7 +56,7 @@ pub struct Outcome {
 }
 
 /// Runs the program until it ends.
-pub fn launch(setup: &Setup, options: &ProfileOptions) -> Result<Outcome, ProfileError> {
+pub fn launch(setup: &Setup, options: &ProfileOptions) -> Result<LaunchOutcome, ProfileError> {
     let wrapper = recording_wrapper(setup, options);
     let file = setup.directory.join(COMMAND_FILE);
     let bytes = wrapper
@@ -78,7 +78,7 @@ pub fn launch(setup: &Setup, options: &ProfileOptions) -> Result<Outcome, Profil
     if control.stopped {
         kill_rest(setup);
     }
-    Ok(Outcome {
+    Ok(LaunchOutcome {
         status,
         interrupted,
         control,
@@ -115,7 +115,7 @@ pub fn escaped(path: &Path) -> String {
 pub fn wrapper(
     qemu: &Path,
     plugin: &Path,
-    program: &Program,
+    program: &PreparedProgram,
     options: &ProfileOptions,
     arguments: &str,
 ) -> Vec<OsString> {
@@ -136,7 +136,11 @@ pub fn wrapper(
 }
 
 /// Returns the command of a program with its arguments, under QEMU.
-pub fn command(wrapper: &[OsString], program: &Program, options: &ProfileOptions) -> Command {
+pub fn command(
+    wrapper: &[OsString],
+    program: &PreparedProgram,
+    options: &ProfileOptions,
+) -> Command {
     let mut command = Command::new(&wrapper[0]);
     command.args(&wrapper[1..]);
     if let Some((name, value)) = options.env.iter().find(|(name, _)| name == ARENAS) {
@@ -154,6 +158,9 @@ pub fn command(wrapper: &[OsString], program: &Program, options: &ProfileOptions
     );
     command.envs(options.env.iter().map(|(name, value)| (name, value)));
     command.env(ARENAS, ONE_ARENA);
+    if options.stdout_null {
+        command.stdout(Stdio::null());
+    }
     if options.stdin_null {
         command.stdin(Stdio::null());
     }

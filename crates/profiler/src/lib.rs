@@ -13,6 +13,7 @@
 mod assemble;
 mod branches;
 mod cluster;
+mod connections;
 mod engine;
 mod error;
 mod figures;
@@ -39,11 +40,11 @@ use countersteer_model::profile::{Recorded, Source};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
-pub use engine::{Engine, Origin, engines};
+pub use engine::{Emulator, Origin, engines};
 pub use error::ProfileError;
 pub use layout::Measure;
 pub use program::Architecture;
-pub use stream::Sink;
+pub use stream::BlockSink;
 
 /// Schema name of recorded profiles.
 const SCHEMA: &str = "countersteer.profile/1";
@@ -68,6 +69,8 @@ pub struct ProfileOptions {
     pub command: Vec<String>,
     /// Gives the program an empty standard input instead of the caller's.
     pub stdin_null: bool,
+    /// Discards what the program prints to its standard output.
+    pub stdout_null: bool,
     /// Working directory of the program; default: the current directory.
     pub workdir: Option<PathBuf>,
     /// Further environment variables for the program.
@@ -81,7 +84,7 @@ pub struct ProfileOptions {
     /// Depth of the recording. [`Measure::Reference`] takes twice the time.
     pub measure: Measure,
     /// Receiver of the threads' events, with the number of sets of the filter; see `countersteer_cache::wire`.
-    pub stream: Option<(u32, Sink)>,
+    pub stream: Option<(u32, BlockSink)>,
     /// Callback with the instructions executed so far, called periodically.
     pub progress: Option<Box<dyn Fn(u64)>>,
 }
@@ -96,6 +99,7 @@ impl ProfileOptions {
             ignore_failure: false,
             command,
             stdin_null: false,
+            stdout_null: false,
             workdir: None,
             env: Vec::new(),
             cpu: None,
@@ -110,7 +114,7 @@ impl ProfileOptions {
 
 /// Ending of the recorded program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum ProgramEnding {
     /// Exited by itself, with this code.
     Exited(i32),
     Signaled(i32),
@@ -118,7 +122,7 @@ pub enum Ending {
     Limit,
 }
 
-impl Ending {
+impl ProgramEnding {
     /// Returns the exit code that a shell would report: the program's, 128 plus the signal, or 0 at the limit.
     #[must_use]
     pub const fn code(self) -> i32 {
@@ -134,7 +138,7 @@ impl Ending {
 #[derive(Clone, Debug)]
 pub struct Profiled {
     pub profile: Recorded,
-    pub ending: Ending,
+    pub ending: ProgramEnding,
     /// Instructions of all threads and processes.
     pub instructions: u64,
     /// Instructions that are not among them: of a script before it became the program that it starts.
@@ -146,7 +150,7 @@ pub struct Profiled {
 /// Tools of the recording: the engine and the plugin that it loads.
 #[derive(Clone, Debug)]
 pub struct Tools {
-    pub engine: Engine,
+    pub engine: Emulator,
     pub plugin: PathBuf,
 }
 
@@ -196,10 +200,12 @@ pub fn profile(options: &ProfileOptions) -> Result<Profiled, ProfileError> {
     };
     let before = children_seconds();
     let sink = options.stream.as_ref().map(|(_, sink)| sink.clone());
-    let receiver = sink.map(|sink| stream::Receiver::new(&setup.directory, sink));
+    let receiver = sink.map(|sink| stream::StreamReceiver::new(&setup.directory, sink));
     let receiver = receiver.transpose()?;
     let outcome = launch::launch(&setup, options);
-    receiver.into_iter().for_each(stream::Receiver::finish);
+    receiver
+        .into_iter()
+        .for_each(stream::StreamReceiver::finish);
     let outcome = outcome?;
     let cpu_seconds = children_seconds() - before;
     let interrupted = |signal| ProfileError::Interrupted {
@@ -334,7 +340,7 @@ fn quote(argument: &str) -> String {
     format!("'{}'", argument.replace('\'', "'\\''"))
 }
 
-fn partial(outcome: &launch::Outcome, options: &ProfileOptions) -> Option<String> {
+fn partial(outcome: &launch::LaunchOutcome, options: &ProfileOptions) -> Option<String> {
     if outcome.control.stopped {
         return options
             .max_instructions
@@ -353,13 +359,13 @@ fn partial(outcome: &launch::Outcome, options: &ProfileOptions) -> Option<String
     launch::killed_by(outcome.status).map(|(_, name)| format!("killed by {name}"))
 }
 
-fn ending(outcome: &launch::Outcome) -> Ending {
+fn ending(outcome: &launch::LaunchOutcome) -> ProgramEnding {
     if outcome.control.stopped {
-        return Ending::Limit;
+        return ProgramEnding::Limit;
     }
     match outcome.status.signal() {
-        Some(signal) => Ending::Signaled(signal),
-        None => Ending::Exited(outcome.status.code().unwrap_or(0)),
+        Some(signal) => ProgramEnding::Signaled(signal),
+        None => ProgramEnding::Exited(outcome.status.code().unwrap_or(0)),
     }
 }
 
@@ -380,9 +386,9 @@ mod tests {
 
     #[test]
     fn endings_map_to_what_shells_report() {
-        assert_eq!(Ending::Exited(3).code(), 3);
-        assert_eq!(Ending::Signaled(11).code(), 139);
-        assert_eq!(Ending::Limit.code(), 0);
+        assert_eq!(ProgramEnding::Exited(3).code(), 3);
+        assert_eq!(ProgramEnding::Signaled(11).code(), 139);
+        assert_eq!(ProgramEnding::Limit.code(), 0);
     }
 
     #[test]

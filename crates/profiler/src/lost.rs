@@ -18,12 +18,12 @@ pub struct Lost {
     known: u64,
     /// Threads that were added to `watched` so far.
     taken: u64,
-    watched: Vec<Watched>,
+    watched: Vec<WatchedSignals>,
     /// Number on the control page.
     written: u64,
 }
 
-struct Watched {
+struct WatchedSignals {
     ordinal: u64,
     /// True if the thread was killed while it executed. Its PID may have been reused since.
     lost: bool,
@@ -46,7 +46,7 @@ impl Lost {
     pub fn look(&mut self, threads: u64) {
         // The files of new threads may still be incomplete at this check.
         let settled = self.taken + 1..=self.known;
-        self.watched.extend(settled.map(|ordinal| Watched {
+        self.watched.extend(settled.map(|ordinal| WatchedSignals {
             ordinal,
             lost: false,
         }));
@@ -67,7 +67,7 @@ impl Lost {
 }
 
 /// True if a thread is or may become lost. `last` is the last checked process, and true if it exists.
-fn still_watched(directory: &Path, thread: &mut Watched, last: &mut (u64, bool)) -> bool {
+fn still_watched(directory: &Path, thread: &mut WatchedSignals, last: &mut (u64, bool)) -> bool {
     let Some(first) = head(directory, thread.ordinal) else {
         return false;
     };

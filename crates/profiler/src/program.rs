@@ -59,7 +59,7 @@ impl Architecture {
 
 /// Program prepared for QEMU.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Program {
+pub struct PreparedProgram {
     pub architecture: Architecture,
     pub file: PathBuf,
     /// Arguments of a script's interpreter before the user's arguments.
@@ -68,7 +68,7 @@ pub struct Program {
 }
 
 /// Finds the program that `name` refers to in `directory`.
-pub fn program(name: &str, directory: &Path) -> Result<Program, ProfileError> {
+pub fn program(name: &str, directory: &Path) -> Result<PreparedProgram, ProfileError> {
     let raw = original(name);
     let file = if name.contains('/') {
         Some(directory.join(&raw))
@@ -83,7 +83,11 @@ pub fn program(name: &str, directory: &Path) -> Result<Program, ProfileError> {
     resolve(file, raw, NESTING)
 }
 
-fn resolve(file: PathBuf, zeroth: OsString, nesting: usize) -> Result<Program, ProfileError> {
+fn resolve(
+    file: PathBuf,
+    zeroth: OsString,
+    nesting: usize,
+) -> Result<PreparedProgram, ProfileError> {
     let path = file.display().to_string();
     let executable = file
         .metadata()
@@ -101,7 +105,7 @@ fn resolve(file: PathBuf, zeroth: OsString, nesting: usize) -> Result<Program, P
                 machine: machine_name(machine),
             });
         };
-        return Ok(Program {
+        return Ok(PreparedProgram {
             architecture,
             file,
             before: Vec::new(),

@@ -9,7 +9,9 @@ use std::process::Command;
 
 use countersteer_fuzz::{instrumentation, skipped};
 use countersteer_model::profile::{Behaviour, Recorded};
-use countersteer_profiler::{Architecture, Ending, ProfileOptions, Profiled, profile, tools_for};
+use countersteer_profiler::{
+    Architecture, ProfileOptions, Profiled, ProgramEnding, profile, tools_for,
+};
 
 /// Folder of the Arm libraries that belong to Debian's compiler.
 const SYSROOT: &str = "/usr/aarch64-linux-gnu";
@@ -115,7 +117,7 @@ fn threads_and_children_of_programs_for_arm_are_followed() {
     let three = run(&program, &["threads", "3", "300000"]).profile;
     assert_eq!(three.shape.threads, 4);
     let crash = run(&program, &["crash"]);
-    assert_eq!(crash.ending, Ending::Signaled(11));
+    assert_eq!(crash.ending, ProgramEnding::Signaled(11));
 }
 
 #[test]
@@ -125,7 +127,7 @@ fn programs_for_arm_find_their_libraries_below_a_folder() {
         return;
     };
     let recording = run(&program, &["exit", "7"]);
-    assert_eq!(recording.ending, Ending::Exited(7));
+    assert_eq!(recording.ending, ProgramEnding::Exited(7));
     assert!(
         recording.instructions > 10_000,
         "the dynamic linker is in it"

@@ -11,13 +11,13 @@ use std::path::Path;
 use std::process::Command;
 
 use countersteer_model::profile::CaveatKind;
-use countersteer_profiler::{Ending, profile};
+use countersteer_profiler::{ProgramEnding, profile};
 
 use instrumented::{options, programs};
 
 fn caveats(program: &str, arguments: &[&str]) -> Vec<(CaveatKind, String)> {
     let recording = profile(&options(program, arguments)).unwrap();
-    assert_eq!(recording.ending, Ending::Exited(0), "{arguments:?}");
+    assert_eq!(recording.ending, ProgramEnding::Exited(0), "{arguments:?}");
     let caveats = recording.profile.caveats.into_iter();
     caveats.map(|of| (of.kind, of.file)).collect()
 }
@@ -121,7 +121,7 @@ fn programs_that_close_all_descriptors_are_recorded() {
         return;
     };
     let recording = profile(&options(&program, &["close"])).unwrap();
-    assert_eq!(recording.ending, Ending::Exited(0));
+    assert_eq!(recording.ending, ProgramEnding::Exited(0));
     assert_eq!(recording.profile.shape.threads, 3);
     assert_eq!(recording.profile.caveats, []);
 }

@@ -7,7 +7,7 @@
 mod instrumented;
 
 use countersteer_model::profile::Recorded;
-use countersteer_profiler::{Architecture, Engine, Tools, engines, profile, tools};
+use countersteer_profiler::{Architecture, Emulator, Tools, engines, profile, tools};
 
 use instrumented::{options, programs};
 
@@ -51,7 +51,7 @@ fn every_engine_gives_the_same_profile() {
         return;
     }
     let plugin = tools().unwrap().plugin;
-    let under = |engine: &Engine, arguments: &[&str]| {
+    let under = |engine: &Emulator, arguments: &[&str]| {
         let mut options = options(&program, arguments);
         options.tools = Some(Tools {
             engine: engine.clone(),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use countersteer_lab::{company, experiment, library};
 use countersteer_model::profile::Profile;
+use countersteer_profiler::{Measure, ProfileOptions};
 use pyo3::prelude::*;
 
 use crate::error::raised;
@@ -19,6 +20,36 @@ pub fn profile(path: PathBuf) -> PyResult<String> {
         Profile::Tabulated(tabulated) => serde_json::to_string(tabulated),
     };
     text.map_err(raised)
+}
+
+/// Records a program and writes its profile. The program has no input, and its output is discarded.
+#[pyfunction]
+#[pyo3(signature = (command, output, name=None, max_instructions=None, sampled=false))]
+pub fn record_profile(
+    py: Python<'_>,
+    command: Vec<String>,
+    output: PathBuf,
+    name: Option<String>,
+    max_instructions: Option<u64>,
+    sampled: bool,
+) -> PyResult<()> {
+    if command.is_empty() {
+        return Err(raised(anyhow::anyhow!("name a program to record")));
+    }
+    let recorded = py.detach(|| {
+        let mut options = ProfileOptions::new(command);
+        options.name = name;
+        options.max_instructions = max_instructions;
+        (options.stdin_null, options.stdout_null) = (true, true);
+        if sampled {
+            options.measure = Measure::Sampled;
+        }
+        let recorded = countersteer_profiler::profile(&options)?;
+        countersteer_profiler::write(&recorded.profile, &output)?;
+        anyhow::Ok(())
+    });
+    py.check_signals()?;
+    recorded.map_err(raised)
 }
 
 /// Misses per kilo-instruction of a profile in fully associative caches of these sizes in bytes.

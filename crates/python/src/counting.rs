@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use countersteer_counters::CounterError;
-use countersteer_counters::region::{Count, Options, Region};
+use countersteer_counters::region::{EventCount, Region, RegionOptions};
 use pyo3::prelude::*;
 
 use crate::error::raised;
@@ -30,9 +30,9 @@ impl Counters {
     #[new]
     #[pyo3(signature = (events, inherit = true))]
     fn new(events: &str, inherit: bool) -> PyResult<Self> {
-        let options = Options {
+        let options = RegionOptions {
             inherit,
-            ..Options::default()
+            ..RegionOptions::default()
         };
         let region = Region::open(events, options).map_err(raised)?;
         Ok(Self {
@@ -54,7 +54,7 @@ impl Counters {
     fn read(&self) -> PyResult<Vec<Counted>> {
         self.with(|region| {
             let counts = region.read()?.iter();
-            let row = |count: &Count| {
+            let row = |count: &EventCount| {
                 (
                     count.name.clone(),
                     count.core_type.clone(),

@@ -263,7 +263,8 @@ impl Comparison {
     /// JSON as printed by `steer compare --json`.
     fn to_json(&self) -> PyResult<String> {
         let rankings = judge(&self.runs, &Facts::default());
-        serde_json::to_string(&table::Judged::new(self.runs.clone(), &rankings)).map_err(raised)
+        serde_json::to_string(&table::JudgedComparison::new(self.runs.clone(), &rankings))
+            .map_err(raised)
     }
 
     /// Policies ranked against `linux`, as `steer compare` prints them.

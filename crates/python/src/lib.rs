@@ -8,6 +8,7 @@ mod counting;
 mod error;
 mod experiment;
 mod mind;
+mod models;
 mod papers;
 mod policy;
 mod program;
@@ -21,13 +22,15 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _countersteer {
     #[pymodule_export]
-    use super::cache::{misses, profile, shares};
+    use super::cache::{misses, profile, record_profile, shares};
     #[pymodule_export]
     use super::counting::Counters;
     #[pymodule_export]
     use super::error::CountersteerError;
     #[pymodule_export]
     use super::experiment::{Comparison, Experiment, Machine, Workload, machines, workloads};
+    #[pymodule_export]
+    use super::models::{judge_models, known_models, model, train_models};
     #[pymodule_export]
     use super::papers::{cases, reproduce};
     #[pymodule_export]
@@ -37,7 +40,7 @@ mod _countersteer {
     #[pymodule_export]
     use super::record::{Record, read_record};
     #[pymodule_export]
-    use super::session::{Samples, run, stat, trial};
+    use super::session::{Samples, run, stat, threads, trial};
     #[pymodule_export]
     use super::sweep::{chunks, run_chunk};
     #[pymodule_export]

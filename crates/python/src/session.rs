@@ -13,14 +13,15 @@ use std::time::{Duration, Instant};
 
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array};
 use countersteer_model::units::Nanos;
-use countersteer_session::count::{Count, CountRow, RowPer, Stopper, Target};
+use countersteer_session::bench::threads::ThreadsSearch;
+use countersteer_session::count::{Count, CountRow, CountTarget, RowPer, Stopper};
 use countersteer_session::error::kind_of;
 use countersteer_session::live::{Live, Targets};
 use countersteer_session::steering::engine::EngineName;
 use countersteer_session::steering::error::SteeringError;
 use countersteer_session::steering::job;
 use countersteer_session::steering::tally::Tell;
-use countersteer_session::steering::whole_runs::{self, By, RunsPlan, Side};
+use countersteer_session::steering::whole_runs::{self, RunMeasure, RunsPlan, TrialSide};
 use pyo3::prelude::*;
 
 use crate::error::{failure, raised};
@@ -182,13 +183,13 @@ struct Options {
 impl Options {
     fn count(self) -> PyResult<Count> {
         let given = [
-            self.command.map(Target::Launch),
-            self.pid.map(Target::Processes),
-            self.tid.map(Target::Threads),
-            self.cgroup.map(Target::Cgroup),
+            self.command.map(CountTarget::Launch),
+            self.pid.map(CountTarget::Processes),
+            self.tid.map(CountTarget::Threads),
+            self.cgroup.map(CountTarget::Cgroup),
         ];
         let mut given = given.into_iter().flatten();
-        let target = given.next().unwrap_or(Target::Cpus);
+        let target = given.next().unwrap_or(CountTarget::Cpus);
         if given.next().is_some() {
             let why =
                 "name one of command, pid, tid and cgroup; without them, all CPUs are counted";
@@ -388,7 +389,7 @@ pub fn trial(
     seed: u64,
     records: Option<PathBuf>,
 ) -> PyResult<String> {
-    let sides = [policy, baseline].map(Side::parse);
+    let sides = [policy, baseline].map(TrialSide::parse);
     let [policy, baseline] = sides;
     let sides = [policy.map_err(raised)?, baseline.map_err(raised)?];
     if !(0.5..1.0).contains(&confidence) || !(0.0..1.0).contains(&margin) {
@@ -407,7 +408,7 @@ pub fn trial(
     let plan = RunsPlan {
         sides: [&sides[0], &sides[1]],
         commands: &[command],
-        by: named("measure", by, &By::NAMES)?,
+        by: named("measure", by, &RunMeasure::NAMES)?,
         score: score.as_deref(),
         pairs,
         until: seconds
@@ -428,4 +429,43 @@ pub fn trial(
     let (programs, all) = locked(&measured).gains(confidence, margin);
     let found = serde_json::json!({ "programs": programs, "all": all });
     serde_json::to_string(&found).map_err(raised)
+}
+
+/// Searches the number of threads of a command. Returns the findings as JSON text; `None` if a signal ended it before the first run.
+#[pyfunction]
+#[pyo3(signature = (command, *, on, env, chunk, trials=None, seconds=60.0, margin=0.01, machine=None, seed=1, predict=false))]
+#[allow(clippy::too_many_arguments)] // They are keywords in Python.
+pub fn threads(
+    py: Python<'_>,
+    command: Vec<String>,
+    on: Vec<String>,
+    env: Vec<String>,
+    chunk: Vec<String>,
+    trials: Option<u64>,
+    seconds: f64,
+    margin: f64,
+    machine: Option<String>,
+    seed: u64,
+    predict: bool,
+) -> PyResult<Option<String>> {
+    let search = ThreadsSearch {
+        on,
+        env,
+        chunk,
+        trials,
+        duration: time("the time", seconds)?,
+        margin,
+        machine,
+        seed,
+        ..ThreadsSearch::new(command)
+    };
+    let findings = detached(py, || {
+        if predict {
+            return search.predict().map(Some);
+        }
+        Ok(search.run()?.findings)
+    })?;
+    py.check_signals()?;
+    let text = |findings| serde_json::to_string(&findings).map_err(raised);
+    findings.map(text).transpose()
 }

@@ -1,6 +1,6 @@
 //! Counts over time: lines for any event, metric or virtual counter, by owner and core type.
 //!
-//! Input: a [`Record`] of a counting session. Output: a [`Measure`] for each event, metric and virtual counter, with a [`Line`]
+//! Input: a [`Record`] of a counting session. Output: a [`CountedMeasure`] for each event, metric and virtual counter, with a [`CountedLine`]
 //! for each thread (or process, or CPU) on each core type. Events are rates over the time for which they were counted. Counts of
 //! multiplexed event sets cover parts of an interval and are never scaled to the whole.
 
@@ -13,26 +13,26 @@ use crate::record::{ReadingRow, Record, VirtualRow};
 
 /// Quantity that was counted, with its values over time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measure {
+pub struct CountedMeasure {
     pub name: Arc<str>,
     /// Unit of the values; empty if the record does not contain it.
     pub unit: String,
     /// Values over time, one line per owner and core type.
-    pub lines: Vec<Line>,
+    pub lines: Vec<CountedLine>,
 }
 
 /// Values of one owner on one core type, over time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct CountedLine {
     pub owner: String,
     /// Name of the core type in the kernel's PMUs; empty if there is only one type.
     pub core_type: Arc<str>,
     /// Points of the line, in order of time.
-    pub points: Vec<Point>,
+    pub points: Vec<CountedPoint>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Point {
+pub struct CountedPoint {
     /// End of the sample's interval, in ns.
     pub at_ns: u64,
     /// Instructions of the owner from its first sample to this point; `None` if they were not counted.
@@ -60,7 +60,7 @@ pub fn is_counted(record: &Record) -> bool {
 
 /// Owner of counts, in the order of display.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Owner {
+enum CountOwner {
     Thread(u32),
     Process(u32),
     Cpu(u32),
@@ -68,7 +68,7 @@ enum Owner {
     Named(Arc<str>),
 }
 
-impl Owner {
+impl CountOwner {
     fn of(row: &ReadingRow) -> Self {
         match (row.thread, row.pid, row.cpu) {
             (Some(tid), ..) => Self::Thread(tid),
@@ -96,11 +96,11 @@ impl Owner {
     }
 }
 
-type Key = (Owner, Arc<str>);
+type CountedKey = (CountOwner, Arc<str>);
 
 /// Returns every event, metric and virtual counter of a record with its values, in the record's order.
 #[must_use]
-pub fn measures(record: &Record) -> Vec<Measure> {
+pub fn measures(record: &Record) -> Vec<CountedMeasure> {
     let instructions = Instructions::of(record);
     let mut measures = Vec::new();
     for (column, name) in record.reading_counts.iter().enumerate() {
@@ -112,7 +112,7 @@ pub fn measures(record: &Record) -> Vec<Measure> {
         let unit = EVENTS.iter().find(|def| def.name == &**name);
         let unit = unit.map_or("", |def| def.unit);
         let unit = if unit.is_empty() { "1" } else { unit };
-        measures.push(Measure {
+        measures.push(CountedMeasure {
             name: Arc::clone(name),
             unit: format!("{unit}/s"),
             lines: lines(record, &instructions, value),
@@ -120,7 +120,7 @@ pub fn measures(record: &Record) -> Vec<Measure> {
     }
     for (column, name) in record.reading_metrics.iter().enumerate() {
         let value = |row: &ReadingRow| row.metrics.get(column).copied().flatten();
-        measures.push(Measure {
+        measures.push(CountedMeasure {
             name: Arc::clone(name),
             unit: String::new(),
             lines: lines(record, &instructions, value),
@@ -135,21 +135,21 @@ fn lines(
     record: &Record,
     instructions: &Instructions,
     value: impl Fn(&ReadingRow) -> Option<f64>,
-) -> Vec<Line> {
-    let mut lines: BTreeMap<Key, Line> = BTreeMap::new();
+) -> Vec<CountedLine> {
+    let mut lines: BTreeMap<CountedKey, CountedLine> = BTreeMap::new();
     for row in &record.readings {
         let Some(value) = value(row).filter(|v| v.is_finite()) else {
             continue;
         };
-        let owner = Owner::of(row);
-        let point = Point {
+        let owner = CountOwner::of(row);
+        let point = CountedPoint {
             at_ns: row.at_ns,
             instructions: instructions.at(&owner, row.at_ns),
             value,
         };
         let label = owner.label(&row.name);
         let line = lines.entry((owner, Arc::clone(&row.core_type)));
-        let line = line.or_insert_with(|| Line {
+        let line = line.or_insert_with(|| CountedLine {
             owner: label,
             core_type: Arc::clone(&row.core_type),
             points: Vec::new(),
@@ -159,20 +159,20 @@ fn lines(
     in_order(lines.into_values())
 }
 
-fn in_order(lines: impl Iterator<Item = Line>) -> Vec<Line> {
-    let ordered = |mut line: Line| {
+fn in_order(lines: impl Iterator<Item = CountedLine>) -> Vec<CountedLine> {
+    let ordered = |mut line: CountedLine| {
         line.points.sort_by_key(|point| point.at_ns);
         line
     };
     lines.map(ordered).collect()
 }
 
-fn virtuals(record: &Record, instructions: &Instructions) -> Vec<Measure> {
-    let mut measures: Vec<(Measure, BTreeMap<Owner, Line>)> = Vec::new();
+fn virtuals(record: &Record, instructions: &Instructions) -> Vec<CountedMeasure> {
+    let mut measures: Vec<(CountedMeasure, BTreeMap<CountOwner, CountedLine>)> = Vec::new();
     for row in &record.virtuals {
         let known = measures.iter().position(|(m, _)| m.name == row.name);
         let at = known.unwrap_or_else(|| {
-            let measure = Measure {
+            let measure = CountedMeasure {
                 name: Arc::clone(&row.name),
                 unit: row.unit.to_string(),
                 lines: Vec::new(),
@@ -180,33 +180,34 @@ fn virtuals(record: &Record, instructions: &Instructions) -> Vec<Measure> {
             measures.push((measure, BTreeMap::new()));
             measures.len() - 1
         });
-        let owner = Owner::of_virtual(row);
-        let point = Point {
+        let owner = CountOwner::of_virtual(row);
+        let point = CountedPoint {
             at_ns: row.at_ns,
             instructions: instructions.at(&owner, row.at_ns),
             value: row.value,
         };
         let label = owner.label(&row.place);
-        let line = measures[at].1.entry(owner).or_insert_with(|| Line {
+        let line = measures[at].1.entry(owner).or_insert_with(|| CountedLine {
             owner: label,
             core_type: Arc::from(""),
             points: Vec::new(),
         });
         line.points.push(point);
     }
-    let measure = |(measure, lines): (Measure, BTreeMap<Owner, Line>)| Measure {
-        lines: in_order(lines.into_values()),
-        ..measure
-    };
+    let measure =
+        |(measure, lines): (CountedMeasure, BTreeMap<CountOwner, CountedLine>)| CountedMeasure {
+            lines: in_order(lines.into_values()),
+            ..measure
+        };
     measures.into_iter().map(measure).collect()
 }
 
 /// Returns the totals by owner and core type, in the order of the lines.
 #[must_use]
 pub fn totals(record: &Record) -> Vec<Total> {
-    let mut totals: BTreeMap<Key, Total> = BTreeMap::new();
+    let mut totals: BTreeMap<CountedKey, Total> = BTreeMap::new();
     for row in &record.readings {
-        let owner = Owner::of(row);
+        let owner = CountOwner::of(row);
         let label = owner.label(&row.name);
         let total = totals.entry((owner, Arc::clone(&row.core_type)));
         let total = total.or_insert_with(|| Total {
@@ -226,17 +227,17 @@ pub fn totals(record: &Record) -> Vec<Total> {
 }
 
 /// Cumulative instructions of each owner, as pairs (time in ns, instructions).
-struct Instructions(BTreeMap<Owner, Vec<(u64, f64)>>);
+struct Instructions(BTreeMap<CountOwner, Vec<(u64, f64)>>);
 
 impl Instructions {
     fn of(record: &Record) -> Self {
         let plain = |name: &str| name.split(':').next() == Some("instructions");
         let column = record.reading_counts.iter().position(|name| plain(name));
-        let mut sums: BTreeMap<Owner, Vec<(u64, f64)>> = BTreeMap::new();
+        let mut sums: BTreeMap<CountOwner, Vec<(u64, f64)>> = BTreeMap::new();
         for row in &record.readings {
             let count = column.and_then(|c| row.counts.get(c).copied().flatten());
             if let Some(count) = count {
-                let rows = sums.entry(Owner::of(row)).or_default();
+                let rows = sums.entry(CountOwner::of(row)).or_default();
                 rows.push((row.at_ns, count as f64));
             }
         }
@@ -251,7 +252,7 @@ impl Instructions {
         Self(sums)
     }
 
-    fn at(&self, owner: &Owner, at_ns: u64) -> Option<f64> {
+    fn at(&self, owner: &CountOwner, at_ns: u64) -> Option<f64> {
         let rows = self.0.get(owner)?;
         let after = rows.partition_point(|row| row.0 <= at_ns);
         Some(after.checked_sub(1).map_or(0.0, |last| rows[last].1))

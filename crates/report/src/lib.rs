@@ -18,6 +18,7 @@ pub mod why;
 mod atomic;
 mod error;
 mod format;
+mod reduced;
 mod svg;
 
 pub use atomic::write_atomically;

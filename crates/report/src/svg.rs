@@ -128,12 +128,12 @@ pub(crate) struct Plot<'a> {
 
 type Area = DrawingArea<Backend, Shift>;
 type Chart<'a> = ChartContext<'a, Backend, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
-type Outcome = Result<(), DrawingAreaErrorKind<Infallible>>;
+type SvgOutcome = Result<(), DrawingAreaErrorKind<Infallible>>;
 
 impl Plot<'_> {
     /// Returns the plot with these marks as an `<svg>` element.
     pub(crate) fn draw(&self, marks: &[Mark]) -> Result<String, ReportError> {
-        let page = Rc::new(RefCell::new(Page::default()));
+        let page = Rc::new(RefCell::new(SvgPage::default()));
         let backend = Backend {
             size: self.size,
             axis: self.size.1 - BELOW,
@@ -159,7 +159,7 @@ impl Plot<'_> {
         ))
     }
 
-    fn draw_on(&self, area: &Area, page: &Rc<RefCell<Page>>, marks: &[Mark]) -> Outcome {
+    fn draw_on(&self, area: &Area, page: &Rc<RefCell<SvgPage>>, marks: &[Mark]) -> SvgOutcome {
         let font = ("sans-serif", FONT * FINE);
         let mut chart = ChartBuilder::on(area)
             .margin_top(ABOVE as i32 * FINE)
@@ -193,7 +193,7 @@ impl Plot<'_> {
         area.present()
     }
 
-    fn mark(&self, chart: &mut Chart<'_>, page: &Rc<RefCell<Page>>, mark: &Mark) -> Outcome {
+    fn mark(&self, chart: &mut Chart<'_>, page: &Rc<RefCell<SvgPage>>, mark: &Mark) -> SvgOutcome {
         let font = ("sans-serif", FONT * FINE);
         let text = |h| {
             font.into_font()
@@ -256,7 +256,7 @@ impl Plot<'_> {
 
 /// Elements of the plot drawn so far.
 #[derive(Default)]
-struct Page {
+struct SvgPage {
     body: String,
     /// Tooltip of the marks that are drawn next; empty without a tooltip.
     title: String,
@@ -266,10 +266,10 @@ struct Backend {
     size: (u32, u32),
     /// Vertical position below which text belongs to the ticks of the abscissa.
     axis: u32,
-    page: Rc<RefCell<Page>>,
+    page: Rc<RefCell<SvgPage>>,
 }
 
-type Drawn = Result<(), DrawingErrorKind<Infallible>>;
+type DrawnLabel = Result<(), DrawingErrorKind<Infallible>>;
 
 fn at(v: i32) -> String {
     let text = format!("{:.1}", f64::from(v) / f64::from(FINE));
@@ -278,7 +278,7 @@ fn at(v: i32) -> String {
 
 impl Backend {
     /// Adds an SVG element with the current tooltip. Attributes must contain no text that needs escaping.
-    fn element(&self, name: &str, attributes: &str) -> Drawn {
+    fn element(&self, name: &str, attributes: &str) -> DrawnLabel {
         let mut page = self.page.borrow_mut();
         let inside = if page.title.is_empty() {
             String::new()
@@ -305,15 +305,15 @@ impl DrawingBackend for Backend {
         (self.size.0 * FINE as u32, self.size.1 * FINE as u32)
     }
 
-    fn ensure_prepared(&mut self) -> Drawn {
+    fn ensure_prepared(&mut self) -> DrawnLabel {
         Ok(())
     }
 
-    fn present(&mut self) -> Drawn {
+    fn present(&mut self) -> DrawnLabel {
         Ok(())
     }
 
-    fn draw_pixel(&mut self, _: BackendCoord, _: BackendColor) -> Drawn {
+    fn draw_pixel(&mut self, _: BackendCoord, _: BackendColor) -> DrawnLabel {
         Ok(())
     }
 
@@ -322,7 +322,7 @@ impl DrawingBackend for Backend {
         from: BackendCoord,
         to: BackendCoord,
         style: &S,
-    ) -> Drawn {
+    ) -> DrawnLabel {
         self.draw_path([from, to], style)
     }
 
@@ -332,7 +332,7 @@ impl DrawingBackend for Backend {
         b: BackendCoord,
         style: &S,
         fill: bool,
-    ) -> Drawn {
+    ) -> DrawnLabel {
         let corners = [a, (b.0, a.1), b, (a.0, b.1)];
         if fill {
             self.fill_polygon(corners, style)
@@ -345,7 +345,7 @@ impl DrawingBackend for Backend {
         &mut self,
         path: I,
         style: &S,
-    ) -> Drawn {
+    ) -> DrawnLabel {
         if style.color().alpha == 0.0 {
             return Ok(());
         }
@@ -366,7 +366,7 @@ impl DrawingBackend for Backend {
         &mut self,
         path: I,
         style: &S,
-    ) -> Drawn {
+    ) -> DrawnLabel {
         let class = Role::class(style.color());
         let points = Self::points(path);
         self.element(
@@ -380,7 +380,7 @@ impl DrawingBackend for Backend {
         text: &str,
         style: &T,
         pos: BackendCoord,
-    ) -> Drawn {
+    ) -> DrawnLabel {
         let anchor = match style.anchor().h_pos {
             HPos::Left => "start",
             HPos::Center => "middle",

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use countersteer_model::profile::{CoreTable, Source, TABLE_SCHEMA, TablePoint, Tabulated};
-use countersteer_model::sample::{Event, Row};
+use countersteer_model::sample::{Event, SampleRow};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::CoreTypeId;
 
@@ -34,7 +34,7 @@ pub fn tabulate(record: &Record, program: &str) -> Result<Tabulated, ReportError
         )));
     }
     let topology = record.topology()?;
-    let mut sums: BTreeMap<CoreTypeId, Sums> = BTreeMap::new();
+    let mut sums: BTreeMap<CoreTypeId, CoreTypeSums> = BTreeMap::new();
     let samples = record.samples.samples.of_threads();
     for (_, sample) in samples.filter(|(thread, _)| own.contains(thread)) {
         sums.entry(sample.core_type).or_default().add(&sample);
@@ -86,7 +86,7 @@ fn source(record: &Record) -> Source {
 
 /// Sums of a program's counts on one core type.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct CoreTypeSums {
     instructions: f64,
     cycles: f64,
     running_ns: f64,
@@ -99,8 +99,8 @@ struct Sums {
     energy_nj: (f64, f64),
 }
 
-impl Sums {
-    fn add(&mut self, sample: &Row<'_>) {
+impl CoreTypeSums {
+    fn add(&mut self, sample: &SampleRow<'_>) {
         let counts = &sample.counts;
         let instructions = counts.get(Event::Instructions).unwrap_or(0.0);
         if let Some(cycles) = counts.get(Event::Cycles).filter(|_| instructions > 0.0) {
@@ -129,7 +129,7 @@ impl Sums {
     }
 }
 
-fn core_table(topology: &Topology, id: CoreTypeId, sums: &Sums) -> Option<CoreTable> {
+fn core_table(topology: &Topology, id: CoreTypeId, sums: &CoreTypeSums) -> Option<CoreTable> {
     if sums.instructions <= 0.0 || sums.cycles <= 0.0 || sums.running_ns <= 0.0 {
         return None;
     }
@@ -145,13 +145,13 @@ fn core_table(topology: &Topology, id: CoreTypeId, sums: &Sums) -> Option<CoreTa
     Some(CoreTable {
         core_type: topology.core_types[id.index()].name.clone(),
         freq_ghz: sums.cycles / sums.running_ns,
-        branch_mpki: Sums::per_kilo(sums.branches),
+        branch_mpki: CoreTypeSums::per_kilo(sums.branches),
         branches: None,
         power_w: (sums.energy_nj.1 > 0.0).then(|| sums.energy_nj.0 / sums.energy_nj.1),
         points: vec![TablePoint {
             cache_kib,
             ipc,
-            llc_mpki: Sums::per_kilo(sums.misses),
+            llc_mpki: CoreTypeSums::per_kilo(sums.misses),
         }],
     })
 }

@@ -13,6 +13,10 @@
 
 /* Schedulers guard their own definitions of the kernel's types with this name. */
 #define __VMLINUX_H__
+/* The target of BPF; its headers have a part for user space, too. */
+#define __BPF__ 1
+/* Functions that another file may replace cannot be inlined on processors, though schedulers ask for it. */
+#define always_inline __unused__
 
 typedef uint8_t u8, __u8;
 typedef uint16_t u16, __u16;
@@ -24,8 +28,11 @@ typedef unsigned long long u64, __u64;
 typedef long long s64, __s64;
 typedef int pid_t;
 typedef unsigned int gfp_t;
+typedef s64 ktime_t;
+typedef struct { int counter; } atomic_t;
 
 #define NR_CPUS 1024
+enum { TASK_COMM_LEN = 16 };
 
 struct cpumask { unsigned long bits[NR_CPUS / 64]; };
 typedef struct cpumask cpumask_t;
@@ -63,11 +70,15 @@ struct sched_entity {
 
 struct thread_info { unsigned long flags; u32 cpu; };
 struct mm_struct { u64 id; };
-struct kernfs_node { u64 id; };
+struct kernfs_node { u64 id; const char *name; };
 struct cgroup_subsys_state { struct cgroup *cgroup; u64 id; struct cgroup_subsys_state *parent; };
-struct cgroup { struct cgroup_subsys_state self; int level; struct kernfs_node *kn; };
+struct cgroup { struct cgroup_subsys_state self; int level; struct kernfs_node *kn; struct cgroup *dom_cgrp; };
 struct css_set { struct cgroup *dfl_cgrp; };
 struct sched_class;
+struct cpufreq_policy { u32 min, max, cur; struct { u32 max_freq, min_freq; } cpuinfo; };
+/* For programs at hooks that the simulator does not have. */
+struct trace_entry { u16 type; u8 flags, preempt_count; int pid; };
+struct __kernel_timespec { s64 tv_sec, tv_nsec; };
 struct signal_struct;
 
 /* The fields from `scx` to `comm` are mirrored. */
@@ -186,6 +197,7 @@ struct sim_host {
 	s32 (*node_of)(void *, s32);
 	u32 (*cpuperf_cap)(void *, s32);
 	u32 (*cpuperf_cur)(void *, s32);
+	u64 (*clock_pelt)(void *, s32);
 	const struct cpumask *(*mask)(void *, u32 which);
 	bool (*test_and_clear_idle)(void *, s32);
 	s32 (*pick_idle)(void *, const struct cpumask *, u64 flags);
@@ -211,6 +223,8 @@ struct sim_host {
 	s64 (*timer_set)(void *, void *timer, void *callback);
 	s64 (*timer_start)(void *, void *timer, u64 nsecs, u64 flags);
 	s64 (*timer_cancel)(void *, void *timer);
+	void *(*arena_alloc)(void *, u64 bytes);
+	void (*arena_free)(void *, void *, u64);
 };
 extern struct sim_host sim;
 

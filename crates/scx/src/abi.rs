@@ -92,7 +92,7 @@ pub struct Entity {
 
 /// First part of the kernel's `task_struct`; the rest stays zero.
 #[repr(C)]
-pub struct Task {
+pub struct TaskStruct {
     pub scx: ExtEntity,
     pub se: Entity,
     pub cpus_ptr: *const CpuMask,
@@ -113,9 +113,9 @@ pub struct Task {
     pub thread_flags: u64,
     pub thread_cpu: u32,
     pub mm: *mut c_void,
-    pub real_parent: *mut Task,
-    pub parent: *mut Task,
-    pub group_leader: *mut Task,
+    pub real_parent: *mut TaskStruct,
+    pub parent: *mut TaskStruct,
+    pub group_leader: *mut TaskStruct,
     pub start_time: u64,
     pub start_boottime: u64,
     pub comm: [c_char; 16],
@@ -137,32 +137,32 @@ pub struct CgroupInitArgs {
     pub bw_burst_us: u64,
 }
 
-type TaskOp = unsafe extern "C" fn(*mut Task);
-type TaskFlagsOp = unsafe extern "C" fn(*mut Task, u64);
+type TaskOp = unsafe extern "C" fn(*mut TaskStruct);
+type TaskFlagsOp = unsafe extern "C" fn(*mut TaskStruct, u64);
 /// Function that the simulator never calls.
 type Unused = Option<unsafe extern "C" fn()>;
 
 /// Table of a scheduler's functions and options.
 #[repr(C)]
 pub struct Ops {
-    pub select_cpu: Option<unsafe extern "C" fn(*mut Task, i32, u64) -> i32>,
+    pub select_cpu: Option<unsafe extern "C" fn(*mut TaskStruct, i32, u64) -> i32>,
     pub enqueue: Option<TaskFlagsOp>,
     pub dequeue: Option<TaskFlagsOp>,
-    pub dispatch: Option<unsafe extern "C" fn(i32, *mut Task)>,
+    pub dispatch: Option<unsafe extern "C" fn(i32, *mut TaskStruct)>,
     pub tick: Option<TaskOp>,
     pub runnable: Option<TaskFlagsOp>,
     pub running: Option<TaskOp>,
-    pub stopping: Option<unsafe extern "C" fn(*mut Task, bool)>,
+    pub stopping: Option<unsafe extern "C" fn(*mut TaskStruct, bool)>,
     pub quiescent: Option<TaskFlagsOp>,
-    pub yield_task: Option<unsafe extern "C" fn(*mut Task, *mut Task) -> bool>,
+    pub yield_task: Option<unsafe extern "C" fn(*mut TaskStruct, *mut TaskStruct) -> bool>,
     pub core_sched_before: Unused,
-    pub set_weight: Option<unsafe extern "C" fn(*mut Task, u32)>,
-    pub set_cpumask: Option<unsafe extern "C" fn(*mut Task, *const CpuMask)>,
+    pub set_weight: Option<unsafe extern "C" fn(*mut TaskStruct, u32)>,
+    pub set_cpumask: Option<unsafe extern "C" fn(*mut TaskStruct, *const CpuMask)>,
     pub update_idle: Option<unsafe extern "C" fn(i32, bool)>,
     pub cpu_acquire: Unused,
     pub cpu_release: Unused,
-    pub init_task: Option<unsafe extern "C" fn(*mut Task, *mut InitTaskArgs) -> i32>,
-    pub exit_task: Option<unsafe extern "C" fn(*mut Task, *mut bool)>,
+    pub init_task: Option<unsafe extern "C" fn(*mut TaskStruct, *mut InitTaskArgs) -> i32>,
+    pub exit_task: Option<unsafe extern "C" fn(*mut TaskStruct, *mut bool)>,
     pub enable: Option<TaskOp>,
     pub disable: Option<TaskOp>,
     pub dumps: [Unused; 3],
@@ -195,7 +195,7 @@ pub struct MapShape {
 /// Functions of the simulator that a scheduler may call.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Host {
+pub struct HostFunctions {
     pub world: *mut c_void,
     pub error: unsafe extern "C" fn(*mut c_void, *const c_char),
     pub print: unsafe extern "C" fn(*mut c_void, *const c_char),
@@ -203,28 +203,30 @@ pub struct Host {
     pub random: unsafe extern "C" fn(*mut c_void) -> u32,
     pub this_cpu: unsafe extern "C" fn(*mut c_void) -> i32,
     pub nr_cpus: unsafe extern "C" fn(*mut c_void) -> u32,
-    pub current: unsafe extern "C" fn(*mut c_void) -> *mut Task,
-    pub task_from_pid: unsafe extern "C" fn(*mut c_void, i32) -> *mut Task,
-    pub cpu_curr: unsafe extern "C" fn(*mut c_void, i32) -> *mut Task,
-    pub task_cpu: unsafe extern "C" fn(*mut c_void, *const Task) -> i32,
-    pub task_running: unsafe extern "C" fn(*mut c_void, *const Task) -> bool,
+    pub current: unsafe extern "C" fn(*mut c_void) -> *mut TaskStruct,
+    pub task_from_pid: unsafe extern "C" fn(*mut c_void, i32) -> *mut TaskStruct,
+    pub cpu_curr: unsafe extern "C" fn(*mut c_void, i32) -> *mut TaskStruct,
+    pub task_cpu: unsafe extern "C" fn(*mut c_void, *const TaskStruct) -> i32,
+    pub task_running: unsafe extern "C" fn(*mut c_void, *const TaskStruct) -> bool,
     pub llc_of: unsafe extern "C" fn(*mut c_void, i32) -> i32,
     pub node_of: unsafe extern "C" fn(*mut c_void, i32) -> i32,
     pub cpuperf_cap: unsafe extern "C" fn(*mut c_void, i32) -> u32,
     pub cpuperf_cur: unsafe extern "C" fn(*mut c_void, i32) -> u32,
+    pub clock_pelt: unsafe extern "C" fn(*mut c_void, i32) -> u64,
     pub mask: unsafe extern "C" fn(*mut c_void, u32) -> *const CpuMask,
     pub test_and_clear_idle: unsafe extern "C" fn(*mut c_void, i32) -> bool,
     pub pick_idle: unsafe extern "C" fn(*mut c_void, *const CpuMask, u64) -> i32,
     pub select_default:
-        unsafe extern "C" fn(*mut c_void, *mut Task, i32, u64, *const CpuMask, u64) -> i32,
+        unsafe extern "C" fn(*mut c_void, *mut TaskStruct, i32, u64, *const CpuMask, u64) -> i32,
     pub create_dsq: unsafe extern "C" fn(*mut c_void, u64) -> i32,
     pub destroy_dsq: unsafe extern "C" fn(*mut c_void, u64),
     pub dsq_length: unsafe extern "C" fn(*mut c_void, u64) -> i32,
-    pub dsq_next: unsafe extern "C" fn(*mut c_void, u64, *mut Task, u64) -> *mut Task,
-    pub insert: unsafe extern "C" fn(*mut c_void, *mut Task, u64, u64, u64, u64, bool) -> bool,
+    pub dsq_next: unsafe extern "C" fn(*mut c_void, u64, *mut TaskStruct, u64) -> *mut TaskStruct,
+    pub insert:
+        unsafe extern "C" fn(*mut c_void, *mut TaskStruct, u64, u64, u64, u64, bool) -> bool,
     pub move_to_local: unsafe extern "C" fn(*mut c_void, u64) -> bool,
     pub move_task:
-        unsafe extern "C" fn(*mut c_void, u64, *mut Task, u64, u64, u64, u64, u32) -> bool,
+        unsafe extern "C" fn(*mut c_void, u64, *mut TaskStruct, u64, u64, u64, u64, u32) -> bool,
     pub free_slots: unsafe extern "C" fn(*mut c_void) -> u32,
     pub kick: unsafe extern "C" fn(*mut c_void, i32, u64),
     pub reenqueue_local: unsafe extern "C" fn(*mut c_void) -> u32,
@@ -249,16 +251,18 @@ pub struct Host {
     pub timer_set: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void) -> i64,
     pub timer_start: unsafe extern "C" fn(*mut c_void, *mut c_void, u64, u64) -> i64,
     pub timer_cancel: unsafe extern "C" fn(*mut c_void, *mut c_void) -> i64,
+    pub arena_alloc: unsafe extern "C" fn(*mut c_void, u64) -> *mut c_void,
+    pub arena_free: unsafe extern "C" fn(*mut c_void, *mut c_void, u64),
 }
 
 /// Sizes and offsets in bytes as this file has them, in the order of `sim_sizes` in `include/runtime.c`, after the first.
 pub const SIZES: [usize; 6] = [
-    size_of::<Task>(),
-    std::mem::offset_of!(Task, se),
-    std::mem::offset_of!(Task, pid),
-    std::mem::offset_of!(Task, comm),
+    size_of::<TaskStruct>(),
+    std::mem::offset_of!(TaskStruct, se),
+    std::mem::offset_of!(TaskStruct, pid),
+    std::mem::offset_of!(TaskStruct, comm),
     size_of::<Ops>(),
-    size_of::<Host>(),
+    size_of::<HostFunctions>(),
 ];
 
 /// Constants of sched_ext, as `include/scx/common.bpf.h` defines them.

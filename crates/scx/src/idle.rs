@@ -20,7 +20,7 @@ pub struct Idle {
 }
 
 /// Request for an idle CPU.
-pub struct Request {
+pub struct IdleRequest {
     pub prev: usize,
     pub wake_flags: u64,
     pub allowed: CpuMask,
@@ -110,7 +110,7 @@ impl Idle {
     }
 
     /// Picks a CPU as `scx_select_cpu_dfl` does; `None` if no allowed CPU is idle.
-    pub fn select(&mut self, r: &Request) -> Option<usize> {
+    pub fn select(&mut self, r: &IdleRequest) -> Option<usize> {
         let prev_allowed = r.allowed.has(r.prev);
         if r.wake_flags & flags::WAKE_SYNC != 0 {
             let near = self.llc[r.this_cpu].has(r.prev);

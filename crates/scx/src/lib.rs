@@ -11,16 +11,20 @@
 //! what it would set from the machine is set here (see `PRESETS`), and other variables keep the values of the sources.
 
 mod abi;
+mod cores;
 mod division;
 mod error;
+mod flags;
 mod idle;
 mod kfuncs;
+mod layout;
 mod library;
 mod maps;
 mod object;
 mod scheduler;
 mod start;
 mod state;
+mod userspace;
 mod world;
 
 pub use error::ScxError;

@@ -10,7 +10,7 @@ use std::process::Command;
 use crate::error::ScxError;
 
 /// Headers and the runtime, by their paths below the folder of headers.
-const HEADERS: [(&str, &str); 12] = [
+const HEADERS: [(&str, &str); 16] = [
     ("sim.h", include_str!("../include/sim.h")),
     ("vmlinux.h", include_str!("../include/vmlinux.h")),
     ("runtime.c", include_str!("../include/runtime.c")),
@@ -18,6 +18,7 @@ const HEADERS: [(&str, &str); 12] = [
         "scx/common.bpf.h",
         include_str!("../include/scx/common.bpf.h"),
     ),
+    ("scx/masks.h", include_str!("../include/scx/masks.h")),
     (
         "scx/compat.bpf.h",
         include_str!("../include/scx/compat.bpf.h"),
@@ -47,12 +48,33 @@ const HEADERS: [(&str, &str); 12] = [
         include_str!("../include/bpf/bpf_tracing.h"),
     ),
     ("lib/pmu.h", include_str!("../include/lib/pmu.h")),
+    (
+        "lib/alloc/bpf_helpers_local.h",
+        include_str!("../include/lib/alloc/bpf_helpers_local.h"),
+    ),
+    (
+        "bpf_arena_common.bpf.h",
+        include_str!("../include/bpf_arena_common.bpf.h"),
+    ),
+    ("bpf_atomic.h", include_str!("../include/bpf_atomic.h")),
+];
+
+/// Other names of headers, as checkouts of different ages have them.
+const NAMES: [(&str, &str); 7] = [
+    ("bpf_arena_common.h", "bpf_arena_common.bpf.h"),
+    ("bpf_arena_spin_lock.h", "bpf_arena_common.bpf.h"),
+    ("bpf_experimental.h", "scx/common.bpf.h"),
+    ("scx/bpf_arena_common.h", "bpf_arena_common.bpf.h"),
+    ("scx/bpf_arena_common.bpf.h", "bpf_arena_common.bpf.h"),
+    ("scx/bpf_arena_spin_lock.h", "bpf_arena_common.bpf.h"),
+    ("scx/bpf_atomic.h", "bpf_atomic.h"),
 ];
 
 /// Options of the compiler. `const` is removed, so that a scheduler's read-only variables can be set before it starts. Type
-/// errors between kernels' versions of a kfunc are as harmless as in BPF.
-const OPTIONS: [&str; 10] = [
+/// errors between kernels' versions of a kfunc are as harmless as in BPF. The debugging information is what [`crate::layout`] reads.
+const OPTIONS: [&str; 11] = [
     "-O2",
+    "-g",
     "-shared",
     "-fPIC",
     "-std=gnu11",
@@ -64,6 +86,12 @@ const OPTIONS: [&str; 10] = [
     "-Wl,-Bsymbolic",
 ];
 
+/// Option for code without vector registers, as in BPF. Vector instructions want data at addresses that arenas do not promise.
+fn scalar() -> Option<&'static str> {
+    let known = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
+    known.then_some("-mgeneral-regs-only")
+}
+
 /// Lines of a compiler's output that an error shows.
 const LINES_SHOWN: usize = 12;
 
@@ -72,6 +100,8 @@ const LINES_SHOWN: usize = 12;
 pub struct Library {
     pub source: PathBuf,
     pub code: Vec<u8>,
+    /// Options of the scheduler's table that its user-space half sets.
+    pub flags: u64,
 }
 
 impl Library {
@@ -86,7 +116,9 @@ impl Library {
             why,
         };
         let place = tempfile::tempdir().map_err(failed)?;
-        for (name, text) in HEADERS {
+        let others = NAMES.map(|(name, of)| (name, format!("#include <{of}>\n")));
+        let headers = HEADERS.map(|(name, text)| (name, text.to_owned()));
+        for (name, text) in headers.into_iter().chain(others) {
             let path = place.path().join(name);
             let folder = path.parent().unwrap_or(place.path());
             std::fs::create_dir_all(folder).map_err(failed)?;
@@ -95,7 +127,8 @@ impl Library {
         let made = place.path().join("scheduler.so");
         let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
         let mut command = Command::new(&compiler);
-        command.args(OPTIONS).arg("-I").arg(place.path());
+        command.args(OPTIONS).args(scalar());
+        command.arg("-I").arg(place.path());
         for folder in folders(&files) {
             command.arg("-I").arg(folder);
         }
@@ -112,6 +145,9 @@ impl Library {
         Ok(Self {
             source: source.to_owned(),
             code: std::fs::read(&made).map_err(failed)?,
+            flags: crate::flags::flags(
+                &std::fs::read_to_string(source.join("src/main.rs")).unwrap_or_default(),
+            ),
         })
     }
 }
@@ -120,6 +156,10 @@ impl Library {
 fn sources(source: &Path) -> Result<Vec<PathBuf>, ScxError> {
     if source.is_file() {
         return Ok(vec![source.to_owned()]);
+    }
+    let listed = listed(source);
+    if !listed.is_empty() {
+        return Ok(listed);
     }
     let within = source.join("src/bpf");
     let folder = if within.is_dir() {
@@ -139,6 +179,18 @@ fn sources(source: &Path) -> Result<Vec<PathBuf>, ScxError> {
         return Err(ScxError::NoSource { path });
     }
     Ok(files)
+}
+
+/// Files that a crate's build script names, among them those of the shared library; empty without a script.
+fn listed(source: &Path) -> Vec<PathBuf> {
+    let script = std::fs::read_to_string(source.join("build.rs")).unwrap_or_default();
+    let quoted = script.split('"').skip(1).step_by(2);
+    quoted
+        // Counters are those of `lib/pmu.h` here: none.
+        .filter(|text| text.ends_with(".bpf.c") && !text.ends_with("/pmu.bpf.c"))
+        .map(|text| source.join(text))
+        .filter(|file| file.is_file())
+        .collect()
 }
 
 /// Folders of headers: those of the sources, and the shared ones of their checkout.
@@ -171,7 +223,14 @@ fn not_compiled(source: &Path, said: &str) -> ScxError {
         let names = lacking.into_iter().collect::<Vec<_>>().join(", ");
         return ScxError::Lacking { path, names };
     }
-    let errors = said.lines().filter(|line| line.contains("error"));
-    let said = errors.take(LINES_SHOWN).collect::<Vec<_>>().join("\n");
+    // Each file that includes a header repeats the header's errors.
+    let mut errors: Vec<&str> = Vec::new();
+    for line in said.lines().filter(|line| line.contains("error")) {
+        if !errors.contains(&line) {
+            errors.push(line);
+        }
+    }
+    errors.truncate(LINES_SHOWN);
+    let said = errors.join("\n");
     ScxError::NotCompiled { path, said }
 }

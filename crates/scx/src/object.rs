@@ -9,6 +9,7 @@ use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 
 use crate::abi::{Ops, SIZES};
 use crate::error::ScxError;
+use crate::layout::{Declared, SchedulerLayout};
 use crate::library::Library;
 
 /// Loaded scheduler with global variables of its own.
@@ -19,6 +20,11 @@ pub struct Object {
     pub root: *mut c_void,
     /// Variables with their sizes in bytes.
     variables: Vec<(String, usize)>,
+    layout: SchedulerLayout,
+    /// Maps by the addresses of their variables.
+    maps: Vec<(usize, Declared)>,
+    /// Difference of addresses in memory and in the file.
+    base: usize,
 }
 
 impl Object {
@@ -50,6 +56,17 @@ impl Object {
         };
         let parsed =
             object::File::parse(library.code.as_slice()).map_err(|e| failed(e.to_string()))?;
+        let lacking = parsed
+            .dynamic_symbols()
+            .filter_map(|s| s.name().ok().filter(|_| s.is_undefined()))
+            .filter(|name| name.starts_with("CONFIG_"));
+        let lacking = lacking.collect::<Vec<_>>().join(", ");
+        if !lacking.is_empty() {
+            return Err(ScxError::Lacking {
+                path: library.source.clone(),
+                names: lacking,
+            });
+        }
         let variables = parsed.dynamic_symbols().filter(|s| s.is_definition());
         let variables: Vec<(String, usize)> = variables
             .filter_map(|s| Some((s.name().ok()?.to_owned(), s.size() as usize)))
@@ -65,23 +82,27 @@ impl Object {
         let mut wanted = SIZES.map(|size| size as u64);
         // The task's own part ends where the part begins that the simulator leaves at zero.
         wanted[0] = sizes[1];
-        if sizes[1] < size_of::<crate::abi::Task>() as u64 - 8 || sizes[2..] != wanted[1..] {
+        if sizes[1] < size_of::<crate::abi::TaskStruct>() as u64 - 8 || sizes[2..] != wanted[1..] {
             return Err(failed(format!(
                 "its structures have the sizes {sizes:?}, not {SIZES:?}"
             )));
         }
-        let text = parsed.section_by_name(".text");
         let anchor = parsed.dynamic_symbols().find(|s| s.name() == Ok("sim"));
-        if let (Some(text), Some(anchor)) = (text, anchor) {
-            let moved = host as usize - anchor.address() as usize;
-            let start = moved + text.address() as usize;
+        let base = host as usize - anchor.map_or(0, |anchor| anchor.address() as usize);
+        if let Some(text) = parsed.section_by_name(".text") {
+            let start = base + text.address() as usize;
             crate::division::define((start, start + text.size() as usize));
         }
+        let layout = SchedulerLayout::read(&library.code).map_err(failed)?;
+        let maps = maps(&layout, &parsed, base);
         Ok(Self {
             ops: ops.cast(),
             host,
             root,
             variables,
+            layout,
+            maps,
+            base,
             loaded,
         })
     }
@@ -103,34 +124,71 @@ impl Object {
         Some((symbol.as_raw_ptr().cast(), *size))
     }
 
-    /// Sets an integer variable of the scheduler. Returns false if there is none of this name.
+    /// Types of the scheduler's variables and structures.
+    pub fn layout(&self) -> &SchedulerLayout {
+        &self.layout
+    }
+
+    /// Maps of the scheduler by the addresses of their variables.
+    pub fn maps(&self) -> impl Iterator<Item = (usize, Declared)> + '_ {
+        self.maps.iter().copied()
+    }
+
+    /// Sets an integer of the scheduler: a variable, or a part of one, as in `tables[3].cpus[1]`. Returns false if there is none
+    /// of this name.
     ///
     /// # Errors
     /// Fails if the variable is no integer.
-    pub fn set(&self, source: &Path, name: &str, value: i128) -> Result<bool, ScxError> {
-        let Some((at, size)) = self.variable(name) else {
+    pub fn set(&self, source: &Path, path: &str, value: i128) -> Result<bool, ScxError> {
+        let Some(spot) = self.layout.variable(path) else {
             return Ok(false);
         };
-        if !matches!(size, 1 | 2 | 4 | 8) {
+        if !matches!(spot.bytes, 1 | 2 | 4 | 8) {
             return Err(ScxError::BadParameter {
                 path: source.to_owned(),
-                why: format!("`{name}` has {size} bytes; only integers can be set"),
+                why: format!(
+                    "`{path}` has {} bytes; only integers can be set",
+                    spot.bytes
+                ),
             });
         }
-        let bytes = value.to_ne_bytes();
-        // SAFETY: the variable has this size and is writable, since schedulers are compiled without `const`.
-        unsafe { std::ptr::copy(bytes.as_ptr(), at, size) };
+        self.write(self.base + spot.at, spot.bytes, value);
         Ok(true)
     }
 
-    /// Sets the first elements of an array of 64-bit integers, if the scheduler has one of this name.
-    pub fn set_all(&self, name: &str, values: &[u64]) {
-        let Some((at, size)) = self.variable(name) else {
-            return;
-        };
-        let count = values.len().min(size / size_of::<u64>());
-        // SAFETY: the array has at least that many elements, and is writable.
-        unsafe { std::ptr::copy(values.as_ptr(), at.cast(), count) };
+    /// True if the scheduler has an integer that is zero.
+    pub fn is_zero(&self, path: &str) -> bool {
+        let spot = self.layout.variable(path);
+        let spot = spot.filter(|spot| matches!(spot.bytes, 1 | 2 | 4 | 8));
+        spot.is_some_and(|spot| {
+            let at: *const u8 = std::ptr::with_exposed_provenance(self.base + spot.at);
+            // SAFETY: the variable has this size.
+            let bytes = unsafe { std::slice::from_raw_parts(at, spot.bytes) };
+            bytes.iter().all(|byte| *byte == 0)
+        })
+    }
+
+    /// Sets an integer of the scheduler where the scheduler has it.
+    pub fn put(&self, path: &str, value: usize) {
+        let spot = self.layout.variable(path);
+        if let Some(spot) = spot.filter(|spot| matches!(spot.bytes, 1 | 2 | 4 | 8)) {
+            self.write(self.base + spot.at, spot.bytes, value as i128);
+        }
+    }
+
+    /// Sets the first elements of an array of integers, if the scheduler has one of this name.
+    pub fn put_all(&self, name: &str, values: impl IntoIterator<Item = usize>) {
+        let elements = self.layout.count(name);
+        for (index, value) in values.into_iter().take(elements).enumerate() {
+            self.put(&format!("{name}[{index}]"), value);
+        }
+    }
+
+    fn write(&self, at: usize, bytes: usize, value: i128) {
+        let from = value.to_ne_bytes();
+        let at = std::ptr::with_exposed_provenance_mut(at);
+        // SAFETY: the variable has this size and is writable, since schedulers are compiled without `const`.
+        unsafe { std::ptr::copy(from.as_ptr(), at, bytes) };
     }
 
     /// Function of the scheduler that its user-space half calls with a structure; `None` if there is none of this name.
@@ -150,4 +208,24 @@ impl Object {
             .filter(|(_, size)| matches!(size, 1 | 2 | 4 | 8));
         integers.map(|(name, _)| name.as_str())
     }
+}
+
+/// Maps of a scheduler by the addresses of their variables in memory.
+fn maps(layout: &SchedulerLayout, file: &object::File<'_>, base: usize) -> Vec<(usize, Declared)> {
+    // The type does not tell how many inner maps a map of maps has; the size of the variable does.
+    let size = |at: usize| {
+        let symbol = file
+            .symbols()
+            .find(|s| s.address() == at as u64 && s.size() > 0);
+        symbol.map_or(0, |symbol| symbol.size() as usize)
+    };
+    let place = |(at, mut map): (usize, Declared)| {
+        let of = |(offset, _): (usize, usize)| {
+            let room = size(at).saturating_sub(offset);
+            (offset, room / size_of::<usize>())
+        };
+        map.inner = map.inner.map(of);
+        (base + at, map)
+    };
+    layout.maps().map(place).collect()
 }

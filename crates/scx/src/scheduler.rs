@@ -7,11 +7,11 @@ use std::ptr;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::latency::Histogram;
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
-use countersteer_sim::linux::{Switch, weight_of_nice};
+use countersteer_sim::linux::{ContextSwitch, weight_of_nice};
 use countersteer_sim::scheduler::Scheduler;
 
-use crate::abi::{CpuMask, InitTaskArgs, Task, flags};
-use crate::state::{FIRST_PID, Inside, Place, Thread};
+use crate::abi::{CpuMask, InitTaskArgs, TaskStruct, flags};
+use crate::state::{FIRST_PID, Inside, ScxThread, TaskPlace};
 use crate::world::World;
 
 /// Time in nanoseconds after which a waiting thread counts as forgotten, if the scheduler does not set it.
@@ -26,7 +26,7 @@ pub struct Ext {
     pub(crate) timeout_ns: u64,
     pub(crate) next_check: u64,
     /// Task that stands for the parent of all threads.
-    pub(crate) init: *mut Task,
+    pub(crate) init: *mut TaskStruct,
 }
 
 // SAFETY: an `Ext` owns its tasks, its scheduler's code and its variables; no two of them share any.
@@ -71,7 +71,12 @@ impl Ext {
         self.next_check = now + self.timeout_ns / 2;
         let mut state = self.world.state();
         let limit = self.timeout_ns;
-        let waits = |t: &Thread| matches!(t.place, Place::Held | Place::Local(_) | Place::Queue(_));
+        let waits = |t: &ScxThread| {
+            matches!(
+                t.place,
+                TaskPlace::Held | TaskPlace::Local(_) | TaskPlace::Queue(_)
+            )
+        };
         let forgotten = state
             .threads
             .iter()
@@ -171,12 +176,12 @@ impl Ext {
         task.nr_cpus_allowed = mask.count() as i32;
     }
 
-    fn place(&self, thread: ThreadId) -> Place {
+    fn place(&self, thread: ThreadId) -> TaskPlace {
         let state = self.world.state();
         state
             .threads
             .get(thread.index())
-            .map_or(Place::Dead, |t| t.place)
+            .map_or(TaskPlace::Dead, |t| t.place)
     }
 
     fn finish(&self) {
@@ -189,7 +194,7 @@ fn ext_weight(load: u32) -> u32 {
     ((load * 100 + 512) / 1024).clamp(1, 10_000)
 }
 
-pub fn new_task(layout: Layout) -> *mut Task {
+pub fn new_task(layout: Layout) -> *mut TaskStruct {
     // SAFETY: the layout is that of a task, which is not empty.
     let task = unsafe { alloc_zeroed(layout) };
     if task.is_null() {
@@ -224,10 +229,10 @@ impl Scheduler for Ext {
         {
             let mut state = self.world.state();
             while state.threads.len() <= thread.index() {
-                state.threads.push(Thread {
+                state.threads.push(ScxThread {
                     task: new_task(self.task_layout),
                     mask: Box::new(CpuMask::EMPTY),
-                    place: Place::Dead,
+                    place: TaskPlace::Dead,
                     cpu: 0,
                     direct: None,
                     process: None,
@@ -241,7 +246,7 @@ impl Scheduler for Ext {
             }
             let new = state.thread(thread.0);
             new.process = process;
-            new.place = Place::Asleep;
+            new.place = TaskPlace::Asleep;
             new.waited = 0;
             // SAFETY: the thread is new, so the scheduler has no pointer to its task.
             unsafe { ptr::write_bytes(new.task.cast::<u8>(), 0, self.task_layout.size()) };
@@ -276,10 +281,10 @@ impl Scheduler for Ext {
     fn block(&mut self, thread: ThreadId, now: Nanos) {
         self.advance_to(now);
         let place = self.place(thread);
-        if !matches!(place, Place::Dead | Place::Asleep) {
+        if !matches!(place, TaskPlace::Dead | TaskPlace::Asleep) {
             let cpu = self.cpu_of(thread).index();
             self.world.dequeue(thread.0, flags::DEQ_SLEEP, true);
-            if place == Place::Running {
+            if place == TaskPlace::Running {
                 self.world.state().resched(cpu);
             }
         }
@@ -293,7 +298,7 @@ impl Scheduler for Ext {
 
     fn exit(&mut self, thread: ThreadId, now: Nanos) {
         self.block(thread, now);
-        if self.place(thread) == Place::Dead {
+        if self.place(thread) == TaskPlace::Dead {
             return;
         }
         let task = self.world.task(thread.0);
@@ -311,14 +316,17 @@ impl Scheduler for Ext {
             });
         }
         self.world.maps().forget(task.cast());
-        self.world.state().thread(thread.0).place = Place::Dead;
+        self.world.state().thread(thread.0).place = TaskPlace::Dead;
     }
 
     fn set_affinity(&mut self, thread: ThreadId, allowed: &CpuSet, now: Nanos) {
         self.advance_to(now);
         let place = self.place(thread);
         let cpu = self.cpu_of(thread).index();
-        let waits = !matches!(place, Place::Dead | Place::Asleep | Place::Running);
+        let waits = !matches!(
+            place,
+            TaskPlace::Dead | TaskPlace::Asleep | TaskPlace::Running
+        );
         if waits {
             self.world.dequeue(thread.0, 0, false);
         }
@@ -331,11 +339,11 @@ impl Scheduler for Ext {
         }
         let mask = *self.world.state().thread(thread.0).mask;
         let stays = mask.has(cpu);
-        if place == Place::Running && !stays {
+        if place == TaskPlace::Running && !stays {
             self.world.dequeue(thread.0, 0, false);
             self.world.state().resched(cpu);
         }
-        if waits || (place == Place::Running && !stays) {
+        if waits || (place == TaskPlace::Running && !stays) {
             let to = if stays {
                 cpu
             } else {
@@ -379,7 +387,7 @@ impl Scheduler for Ext {
         self.finish();
     }
 
-    fn take_switches(&mut self, into: &mut Vec<Switch>) {
+    fn take_switches(&mut self, into: &mut Vec<ContextSwitch>) {
         into.append(&mut self.world.state().switches);
     }
 
@@ -392,13 +400,13 @@ impl Scheduler for Ext {
     }
 
     fn is_runnable(&self, thread: ThreadId) -> bool {
-        !matches!(self.place(thread), Place::Dead | Place::Asleep)
+        !matches!(self.place(thread), TaskPlace::Dead | TaskPlace::Asleep)
     }
 
     fn run_time(&self, thread: ThreadId) -> Nanos {
         let mut state = self.world.state();
         let now = state.now;
-        let running = state.thread(thread.0).place == Place::Running;
+        let running = state.thread(thread.0).place == TaskPlace::Running;
         // SAFETY: the borrow ends here.
         let se = &unsafe { state.task(thread.0) }.se;
         let present = if running {
@@ -414,7 +422,7 @@ impl Scheduler for Ext {
         let thread = &state.threads[thread.index()];
         let waits = matches!(
             thread.place,
-            Place::Held | Place::Local(_) | Place::Queue(_)
+            TaskPlace::Held | TaskPlace::Local(_) | TaskPlace::Queue(_)
         );
         let present = if waits {
             state.now.saturating_sub(thread.waiting_since)
@@ -454,7 +462,7 @@ impl Ext {
         now: Nanos,
     ) -> CpuId {
         self.advance_to(now);
-        if self.place(thread) == Place::Asleep {
+        if self.place(thread) == TaskPlace::Asleep {
             let prev = self.cpu_of(thread).index();
             let waker = waker.map_or(prev, CpuId::index);
             let selected = self.world.select(thread.0, prev, waker, wake_flags);

@@ -4,14 +4,17 @@ use std::alloc::Layout;
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use countersteer_model::cpuset::CpuSet;
 use countersteer_model::topology::Topology;
 
-use crate::abi::{CgroupInitArgs, MOST_CPUS, Task, flags};
+use crate::abi::{CgroupInitArgs, MOST_CPUS, TaskStruct, flags};
 use crate::error::ScxError;
+use crate::kfuncs;
 use crate::library::Library;
 use crate::object::Object;
 use crate::scheduler::{Ext, TIMEOUT_NS, new_task};
-use crate::state::{Inside, State};
+use crate::state::{Inside, SchedState};
+use crate::userspace;
 use crate::world::World;
 
 /// Value that a scheduler's user-space half would set, from the machine.
@@ -26,7 +29,7 @@ fn smt(topology: &Topology) -> bool {
 
 /// Variables that the user-space halves of schedulers set from the machine. Memory nodes are left off, since the maps that
 /// describe them are filled by those halves, too.
-const PRESETS: [Preset; 5] = [
+const PRESETS: [Preset; 6] = [
     Preset {
         names: &[
             "nr_cpu_ids",
@@ -52,6 +55,10 @@ const PRESETS: [Preset; 5] = [
     Preset {
         names: &["numa_enabled", "gpu_enabled"],
         value: |_| 0,
+    },
+    Preset {
+        names: &["CONFIG_HZ"],
+        value: |topology| i128::from(topology.hz),
     },
     Preset {
         names: &["nr_node_ids"],
@@ -81,14 +88,20 @@ impl Ext {
             )));
         }
         let object = Object::load(library)?;
+        userspace::check(&object, source)?;
+        userspace::set_flags(&object, library.flags);
         preset(&object, library, topology)?;
-        set(&object, library, parameters)?;
+        userspace::fill(&object, topology);
+        let (primary, parameters): (Vec<_>, Vec<_>) =
+            (parameters.iter().cloned()).partition(|(name, _)| name == PRIMARY);
+        let primary = primary_domain(&object, library, topology, primary.last())?;
+        set(&object, library, &parameters)?;
         let task_layout = Layout::from_size_align(object.task_bytes(), 64);
         let task_layout = task_layout.map_err(|e| not_started(e.to_string()))?;
         let sibling = object.entry("enable_sibling_cpu");
         let idle = (0..topology.cpus.len()).map(|cpu| idle_task(task_layout, cpu));
-        let state = State::new(topology, seed, idle.collect());
-        let world = World::new(object, state);
+        let state = SchedState::new(topology, seed, idle.collect());
+        let world = World::new(object, state, kfuncs::host);
         let ops = world.ops();
         if ops.dispatch_max_batch > 0 {
             world.state().batch = ops.dispatch_max_batch as usize;
@@ -112,16 +125,27 @@ impl Ext {
             next_check: timeout_ns / 2,
             init,
         };
+        if let Some((f, cpus)) = primary {
+            ext.prefer(f, &cpus);
+        }
+        userspace::prepare(&ext.world, topology).map_err(not_started)?;
         ext.begin(sibling, topology).map_err(not_started)?;
         Ok(ext)
     }
 
+    /// Names the CPUs of the primary domain to the scheduler, as its user-space half does.
+    fn prefer(&self, f: EntryFunction, cpus: &CpuSet) {
+        for cpu in cpus.iter() {
+            let mut argument = cpu.0 as i32;
+            // SAFETY: the function takes a structure of one number.
+            self.world.call(0, Inside::Other, |_| unsafe {
+                f((&raw mut argument).cast())
+            });
+        }
+    }
+
     /// Calls the scheduler's functions for its start, as its user-space half and the kernel do.
-    fn begin(
-        &self,
-        sibling: Option<unsafe extern "C" fn(*mut c_void) -> i32>,
-        topology: &Topology,
-    ) -> Result<(), String> {
+    fn begin(&self, sibling: Option<EntryFunction>, topology: &Topology) -> Result<(), String> {
         if let Some(f) = sibling.filter(|_| smt(topology)) {
             for (a, b) in pairs(topology) {
                 let mut domain = [a as i32, b as i32];
@@ -157,6 +181,38 @@ impl Ext {
     }
 }
 
+/// Function of a scheduler that its user-space half calls with a structure.
+type EntryFunction = unsafe extern "C" fn(*mut c_void) -> i32;
+
+/// Parameter with the CPUs of the primary domain, as in `primary=0-3+8`, for schedulers that have one.
+const PRIMARY: &str = "primary";
+
+/// Function that adds a CPU to the scheduler's primary domain, and the CPUs that the user names; `None` without names.
+fn primary_domain(
+    object: &Object,
+    library: &Library,
+    topology: &Topology,
+    parameter: Option<&(String, String)>,
+) -> Result<Option<(EntryFunction, CpuSet)>, ScxError> {
+    let Some((_, text)) = parameter else {
+        return Ok(None);
+    };
+    let bad = |why: String| ScxError::BadParameter {
+        path: library.source.clone(),
+        why: format!("`{PRIMARY}={text}`: {why}"),
+    };
+    let f = object.entry("enable_primary_cpu");
+    let f = f.ok_or_else(|| bad("the scheduler has no function `enable_primary_cpu`".into()))?;
+    let cpus: CpuSet = (text.replace('+', ",").parse())
+        .map_err(|why| bad(format!("{why}; write CPUs as in 0-3+8")))?;
+    let beyond = cpus.iter().find(|cpu| cpu.index() >= topology.cpus.len());
+    if let Some(cpu) = beyond {
+        return Err(bad(format!("the machine has no CPU {}", cpu.0)));
+    }
+    object.set(&library.source, "primary_all", 0)?;
+    Ok(Some((f, cpus)))
+}
+
 /// Pairs of different CPUs of one core.
 fn pairs(topology: &Topology) -> impl Iterator<Item = (usize, usize)> + '_ {
     let cpus = || topology.cpus.iter().enumerate();
@@ -174,15 +230,15 @@ fn preset(object: &Object, library: &Library, topology: &Topology) -> Result<(),
             object.set(&library.source, name, (preset.value)(topology))?;
         }
     }
-    let capacity: Vec<u64> = topology
+    let capacity: Vec<usize> = topology
         .cpus
         .iter()
-        .map(|cpu| u64::from(cpu.capacity))
+        .map(|cpu| cpu.capacity as usize)
         .collect();
-    let mut preferred: Vec<u64> = (0..capacity.len() as u64).collect();
-    preferred.sort_by_key(|cpu| std::cmp::Reverse(capacity[*cpu as usize]));
-    object.set_all("cpu_capacity", &capacity);
-    object.set_all("preferred_cpus", &preferred);
+    let mut preferred: Vec<usize> = (0..capacity.len()).collect();
+    preferred.sort_by_key(|cpu| std::cmp::Reverse(capacity[*cpu]));
+    object.put_all("cpu_capacity", capacity);
+    object.put_all("preferred_cpus", preferred);
     Ok(())
 }
 
@@ -197,6 +253,25 @@ fn set(
         why,
     };
     for (name, text) in parameters {
+        let elements = object.layout().count(name);
+        if elements > 0 {
+            let wanted = || {
+                bad(format!(
+                    "`{name}={text}`: write up to {elements} numbers, as in 4+6-7+0-3"
+                ))
+            };
+            for (index, value) in list(text, elements)
+                .ok_or_else(wanted)?
+                .into_iter()
+                .enumerate()
+            {
+                let element = format!("{name}[{index}]");
+                if !object.set(&library.source, &element, value as i128)? {
+                    return Err(bad(format!("`{name}` is no list of integers")));
+                }
+            }
+            continue;
+        }
         let value = match text.as_str() {
             "true" => 1,
             "false" => 0,
@@ -217,7 +292,22 @@ fn set(
     Ok(())
 }
 
-fn idle_task(layout: Layout, cpu: usize) -> *mut Task {
+/// Numbers of a list of at most `most`, in its order, as in `4+6-7+0-3`; `None` if it is none.
+fn list(text: &str, most: usize) -> Option<Vec<usize>> {
+    let mut values = Vec::new();
+    for part in text.split('+') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        let length = last.checked_sub(first)?;
+        if length >= most - values.len() {
+            return None;
+        }
+        values.extend(first..=last);
+    }
+    Some(values)
+}
+
+fn idle_task(layout: Layout, cpu: usize) -> *mut TaskStruct {
     let task = new_task(layout);
     // SAFETY: a new task, to which there is no other pointer.
     unsafe {

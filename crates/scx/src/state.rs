@@ -6,11 +6,11 @@ use std::ptr;
 use countersteer_model::latency::Histogram;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
-use countersteer_sim::linux::Switch;
+use countersteer_sim::linux::ContextSwitch;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 
-use crate::abi::{CpuMask, Task, flags};
+use crate::abi::{CpuMask, TaskStruct, flags};
 use crate::idle::Idle;
 
 /// Process ID of thread 0.
@@ -18,7 +18,7 @@ pub const FIRST_PID: i32 = 1000;
 
 /// Place of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Place {
+pub enum TaskPlace {
     #[default]
     Dead,
     Asleep,
@@ -41,10 +41,10 @@ pub struct Dispatch {
     pub by_vtime: bool,
 }
 
-pub struct Thread {
-    pub task: *mut Task,
+pub struct ScxThread {
+    pub task: *mut TaskStruct,
     pub mask: Box<CpuMask>,
-    pub place: Place,
+    pub place: TaskPlace,
     pub cpu: usize,
     /// Dispatch from `select_cpu` or `enqueue`.
     pub direct: Option<Dispatch>,
@@ -64,6 +64,8 @@ pub struct Rq {
     /// Share of time that the CPU was busy lately, and the time up to which it is counted.
     busy: f64,
     counted: u64,
+    /// Clock by which load is counted, and the time at which it was read.
+    load_clock: (u64, u64),
 }
 
 /// Time in nanoseconds after which a CPU's past counts half, as in the kernel's load tracking.
@@ -77,10 +79,21 @@ impl Rq {
         self.busy * kept + present * (1.0 - kept)
     }
 
-    /// Sets the thread that runs from now on.
-    pub fn set_curr(&mut self, thread: Option<u32>, now: u64) {
+    /// Sets the thread that runs from now on. `capacity` is the CPU's.
+    pub fn set_curr(&mut self, thread: Option<u32>, now: u64, capacity: u32) {
+        self.load_clock = (self.load_clock(now, capacity), now);
         (self.busy, self.counted) = (self.busy(now), now);
         self.curr = thread;
+    }
+
+    /// Returns the clock by which load is counted (`rq_clock_pelt`): it is slower on a CPU of less capacity that is busy, and
+    /// catches up when the CPU is idle. All CPUs run at their highest frequency.
+    pub fn load_clock(&self, now: u64, capacity: u32) -> u64 {
+        let (clock, at) = self.load_clock;
+        if self.curr.is_none() {
+            return now;
+        }
+        clock + now.saturating_sub(at) * u64::from(capacity) / 1024
     }
 }
 
@@ -135,16 +148,16 @@ pub enum Inside {
     Dispatching(usize),
 }
 
-pub struct Timer {
+pub struct BpfTimer {
     pub callback: usize,
     pub due: Option<(u64, u64)>,
 }
 
-pub struct State {
+pub struct SchedState {
     pub now: u64,
     pub this_cpu: usize,
     pub inside: Inside,
-    pub threads: Vec<Thread>,
+    pub threads: Vec<ScxThread>,
     pub rqs: Vec<Rq>,
     pub queues: BTreeMap<u64, Dsq>,
     pub idle: Idle,
@@ -153,10 +166,10 @@ pub struct State {
     pub batch: usize,
     /// CPUs to reschedule before the current event ends.
     pub pending: VecDeque<usize>,
-    pub timers: BTreeMap<usize, Timer>,
+    pub timers: BTreeMap<usize, BpfTimer>,
     pub due: BTreeMap<(u64, u64), usize>,
     pub started_timers: u64,
-    pub switches: Vec<Switch>,
+    pub switches: Vec<ContextSwitch>,
     pub waits: Vec<Histogram>,
     pub failure: Option<String>,
     pub capacity: Vec<u32>,
@@ -164,12 +177,12 @@ pub struct State {
     pub node: Vec<i32>,
     pub tick_ns: u64,
     /// Task of the idle loop of each CPU.
-    pub idle_tasks: Vec<*mut Task>,
+    pub idle_tasks: Vec<*mut TaskStruct>,
     pub rng: Pcg64,
 }
 
-impl State {
-    pub fn new(topology: &Topology, seed: u64, idle_tasks: Vec<*mut Task>) -> Self {
+impl SchedState {
+    pub fn new(topology: &Topology, seed: u64, idle_tasks: Vec<*mut TaskStruct>) -> Self {
         let n = topology.cpus.len();
         Self {
             now: 0,
@@ -199,7 +212,7 @@ impl State {
         }
     }
 
-    pub fn thread(&mut self, t: u32) -> &mut Thread {
+    pub fn thread(&mut self, t: u32) -> &mut ScxThread {
         &mut self.threads[t as usize]
     }
 
@@ -207,20 +220,20 @@ impl State {
     ///
     /// # Safety
     /// No other reference to the task may be in use.
-    pub unsafe fn task(&mut self, t: u32) -> &mut Task {
+    pub unsafe fn task(&mut self, t: u32) -> &mut TaskStruct {
         // SAFETY: tasks live as long as the state; the caller's contract.
         unsafe { &mut *self.threads[t as usize].task }
     }
 
     /// Thread of a task; `None` for idle tasks and foreign pointers.
-    pub fn of_task(&self, task: *const Task) -> Option<u32> {
+    pub fn of_task(&self, task: *const TaskStruct) -> Option<u32> {
         if task.is_null() {
             return None;
         }
         // SAFETY: schedulers only have pointers to tasks that the simulator gave them.
         let row = unsafe { (*task).pid } - FIRST_PID;
         let thread = self.threads.get(usize::try_from(row).ok()?)?;
-        let known = ptr::eq(thread.task, task) && thread.place != Place::Dead;
+        let known = ptr::eq(thread.task, task) && thread.place != TaskPlace::Dead;
         known.then_some(row as u32)
     }
 
@@ -258,7 +271,7 @@ impl State {
             ));
         }
         self.take_out(t);
-        self.thread(t).place = Place::Local(cpu);
+        self.thread(t).place = TaskPlace::Local(cpu);
         self.set_cpu(t, cpu);
         let rq = &mut self.rqs[cpu];
         if enq_flags & (flags::ENQ_HEAD | flags::ENQ_PREEMPT) != 0 {
@@ -304,22 +317,22 @@ impl State {
         } else {
             queue.push(d.thread, first);
         }
-        self.thread(d.thread).place = Place::Queue(d.dsq);
+        self.thread(d.thread).place = TaskPlace::Queue(d.dsq);
     }
 
     /// Removes a waiting thread from its queue.
     pub fn take_out(&mut self, t: u32) {
         match self.thread(t).place {
-            Place::Local(cpu) => self.rqs[cpu].local.retain(|other| *other != t),
-            Place::Queue(id) => {
+            TaskPlace::Local(cpu) => self.rqs[cpu].local.retain(|other| *other != t),
+            TaskPlace::Queue(id) => {
                 if let Some(queue) = self.queues.get_mut(&id) {
                     queue.remove(t);
                 }
             }
             _ => {}
         }
-        if self.thread(t).place != Place::Running {
-            self.thread(t).place = Place::Held;
+        if self.thread(t).place != TaskPlace::Running {
+            self.thread(t).place = TaskPlace::Held;
         }
     }
 
@@ -363,7 +376,7 @@ impl State {
     pub fn show(&mut self, cpu: usize, next: Option<u32>) {
         let prev = std::mem::replace(&mut self.rqs[cpu].shown, next);
         if prev != next {
-            self.switches.push(Switch {
+            self.switches.push(ContextSwitch {
                 cpu: CpuId::from_index(cpu),
                 prev: prev.map(ThreadId),
                 next: next.map(ThreadId),

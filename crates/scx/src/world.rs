@@ -6,11 +6,11 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::ffi::c_void;
 use std::ptr;
 
-use crate::abi::{Host, Ops, Task, flags};
-use crate::idle::Request;
+use crate::abi::{HostFunctions, Ops, TaskStruct, flags};
+use crate::idle::IdleRequest;
 use crate::maps::Maps;
 use crate::object::Object;
-use crate::state::{Dispatch, Inside, Place, State};
+use crate::state::{Dispatch, Inside, SchedState, TaskPlace};
 
 /// Highest number of calls of `dispatch` in a row (`SCX_DSP_MAX_LOOPS`).
 const DISPATCH_LOOPS: u32 = 32;
@@ -21,37 +21,37 @@ const SWITCH_NS: u64 = 1_000;
 const MOST_SWITCHES: u32 = 100_000;
 
 pub struct World {
-    state: RefCell<State>,
+    state: RefCell<SchedState>,
     maps: RefCell<Maps>,
     ops: *const Ops,
     pub root: *mut c_void,
     settling: Cell<bool>,
     /// Keeps the code of the scheduler in memory.
-    _object: Object,
+    object: Object,
 }
 
 impl World {
-    /// Creates the class around a loaded scheduler. The result must not move afterwards: the scheduler keeps its address.
-    pub fn new(object: Object, state: State) -> Box<Self> {
+    /// Creates the class around a loaded scheduler, with the functions of `host` for it to call. The result must not move
+    /// afterwards: the scheduler keeps its address.
+    pub fn new(object: Object, state: SchedState, host: fn(&Self) -> HostFunctions) -> Box<Self> {
         let world = Box::new(Self {
-            maps: RefCell::new(Maps::new(state.rqs.len())),
+            maps: RefCell::new(Maps::new(state.rqs.len(), object.maps())),
             state: RefCell::new(state),
             ops: object.ops,
             root: object.root,
             settling: Cell::new(false),
-            _object: object,
+            object,
         });
         // SAFETY: the object's table has the layout of `Host`, which was checked when it was loaded, and no other code uses it.
-        unsafe {
-            ptr::write(
-                world._object.host.cast::<Host>(),
-                crate::kfuncs::host(&world),
-            )
-        };
+        unsafe { ptr::write(world.object.host.cast::<HostFunctions>(), host(&world)) };
         world
     }
 
-    pub fn state(&self) -> RefMut<'_, State> {
+    pub fn object(&self) -> &Object {
+        &self.object
+    }
+
+    pub fn state(&self) -> RefMut<'_, SchedState> {
         self.state.borrow_mut()
     }
 
@@ -78,7 +78,7 @@ impl World {
         result
     }
 
-    pub fn task(&self, t: u32) -> *mut Task {
+    pub fn task(&self, t: u32) -> *mut TaskStruct {
         self.state().thread(t).task
     }
 
@@ -125,7 +125,7 @@ impl World {
     /// Chooses a CPU as sched_ext does without `select_cpu`: an idle CPU runs the thread at once.
     fn select_default(&self, t: u32, prev: usize, waker: usize, wake_flags: u64) -> i32 {
         let mut state = self.state();
-        let request = Request {
+        let request = IdleRequest {
             prev,
             wake_flags,
             allowed: *state.thread(t).mask,
@@ -153,7 +153,7 @@ impl World {
             let mut state = self.state();
             let now = state.now;
             let thread = state.thread(t);
-            thread.place = Place::Held;
+            thread.place = TaskPlace::Held;
             thread.waiting_since = now;
             // SAFETY: the borrow ends here.
             let task = unsafe { state.task(t) };
@@ -233,8 +233,8 @@ impl World {
             (thread.place, thread.task, thread.cpu)
         };
         match place {
-            Place::Running => self.stopping(t, false),
-            Place::Held => {
+            TaskPlace::Running => self.stopping(t, false),
+            TaskPlace::Held => {
                 if let Some(f) = self.ops().dequeue {
                     // SAFETY: the scheduler's function, with arguments of its declared types.
                     self.call(cpu, Inside::Other, |_| unsafe { f(task, deq_flags) });
@@ -249,7 +249,11 @@ impl World {
         let mut state = self.state();
         state.take_out(t);
         let thread = state.thread(t);
-        thread.place = if asleep { Place::Asleep } else { Place::Held };
+        thread.place = if asleep {
+            TaskPlace::Asleep
+        } else {
+            TaskPlace::Held
+        };
         thread.direct = None;
         // SAFETY: the borrow ends here.
         let task = unsafe { state.task(t) };
@@ -295,7 +299,7 @@ impl World {
             let curr = state.rqs[cpu].curr;
             let running = curr.filter(|t| {
                 let thread = state.thread(*t);
-                thread.place == Place::Running && thread.cpu == cpu
+                thread.place == TaskPlace::Running && thread.cpu == cpu
             });
             (running, curr)
         };
@@ -306,7 +310,7 @@ impl World {
             let mut state = self.state();
             let next = state.rqs[cpu].local.pop_front();
             if let Some(t) = next {
-                state.thread(t).place = Place::Held;
+                state.thread(t).place = TaskPlace::Held;
             }
             next
         };
@@ -376,7 +380,7 @@ impl World {
         let buffer = std::mem::take(&mut state.buffer);
         for dispatch in &buffer {
             // A thread that the scheduler no longer keeps, for it was dispatched or fell asleep, is passed over.
-            if state.thread(dispatch.thread).place == Place::Held {
+            if state.thread(dispatch.thread).place == TaskPlace::Held {
                 state.dispatch(*dispatch, cpu);
             }
         }
@@ -390,7 +394,7 @@ impl World {
             let mut state = self.state();
             let now = state.now;
             let thread = state.thread(t);
-            thread.place = Place::Held;
+            thread.place = TaskPlace::Held;
             thread.waiting_since = now;
             // SAFETY: the borrow ends here.
             let task = unsafe { state.task(t) };
@@ -413,7 +417,7 @@ impl World {
             let now = state.now;
             state.set_cpu(t, cpu);
             let thread = state.thread(t);
-            thread.place = Place::Running;
+            thread.place = TaskPlace::Running;
             let waited = now.saturating_sub(thread.waiting_since);
             thread.waited += waited;
             if let Some(process) = thread.process {
@@ -426,7 +430,8 @@ impl World {
             if task.scx.slice == 0 {
                 task.scx.slice = flags::SLICE_DEFAULT;
             }
-            state.rqs[cpu].set_curr(Some(t), now);
+            let capacity = state.capacity[cpu];
+            state.rqs[cpu].set_curr(Some(t), now, capacity);
             state.set_tick(cpu);
             state.thread(t).task
         };
@@ -441,7 +446,8 @@ impl World {
         {
             let mut state = self.state();
             let now = state.now;
-            state.rqs[cpu].set_curr(None, now);
+            let capacity = state.capacity[cpu];
+            state.rqs[cpu].set_curr(None, now, capacity);
             state.rqs[cpu].next_tick = u64::MAX;
             state.show(cpu, None);
         }

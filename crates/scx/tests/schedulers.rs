@@ -10,10 +10,11 @@ use countersteer_model::machine::Machine;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
 use countersteer_scx::{Ext, Library, ScxError};
-use countersteer_sim::linux::Switch;
+use countersteer_sim::linux::ContextSwitch;
 use countersteer_sim::scheduler::Scheduler;
 
 const CORE2: &str = include_str!("../../../machines/core2-quad.toml");
+const PHONE: &str = include_str!("../../../machines/phone-1-3-4.toml");
 const I9: &str = include_str!("../../../machines/i9-12900k.toml");
 
 fn topology(text: &str) -> Arc<Topology> {
@@ -51,7 +52,7 @@ fn run(ext: &mut Ext, nices: &[i8], cpus: &str, seconds: f64) -> Vec<f64> {
 
 fn until(ext: &mut Ext, threads: usize, seconds: f64) -> Vec<f64> {
     let end = Nanos::from_secs_f64(seconds);
-    let mut switches: Vec<Switch> = Vec::new();
+    let mut switches: Vec<ContextSwitch> = Vec::new();
     while ext.next_event() <= end && ext.failure().is_none() {
         let next = ext.next_event();
         ext.advance(next);
@@ -154,6 +155,75 @@ fn two_simulations_of_one_scheduler_share_nothing_and_repeat() {
     let [mut a, mut b] = [1, 1].map(|seed| Ext::start(&library, &machine, &[], seed).unwrap());
     let apart = run(&mut a, &[0, 3, 7, -2, 0], "0-1", 5.0);
     assert_eq!(apart, run(&mut b, &[0, 3, 7, -2, 0], "0-1", 5.0));
+}
+
+#[test]
+fn the_user_names_the_primary_domain() {
+    let cpus = |parameters: &[(&str, &str)]| {
+        let mut ext = start("primary.bpf.c", CORE2, parameters).unwrap();
+        run(&mut ext, &[0, 0], "0-3", 1.0);
+        assert_eq!(ext.failure(), None);
+        [0, 1].map(|t| ext.cpu_of(ThreadId(t)).0)
+    };
+    assert_eq!(cpus(&[]), [0, 1]);
+    assert_eq!(cpus(&[("primary", "1+3")]), [1, 3]);
+    assert_eq!(cpus(&[("primary", "2-3")]), [2, 3]);
+    for (name, value, why) in [
+        ("primary.bpf.c", "4", "no CPU 4"),
+        ("primary.bpf.c", "x", "0-3+8"),
+        ("vtime.bpf.c", "0", "`enable_primary_cpu`"),
+    ] {
+        let Err(error) = start(name, CORE2, &[("primary", value)]) else {
+            panic!("{name} takes {value}");
+        };
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}
+
+#[test]
+fn arenas_are_memory_that_programs_prepare() {
+    // A machine, its memory, two caches, and four cores of one CPU.
+    let mut ext = start("arena.bpf.c", CORE2, &[("tree_nodes", "12")]).unwrap();
+    let ran = run(&mut ext, &[0; 6], "0-3", 2.0);
+    assert!((ran.iter().sum::<f64>() - 8.0).abs() < 1e-6, "{ran:?}");
+    ext.exit(ThreadId(3), Nanos::from_secs_f64(2.0));
+    assert_eq!(ext.failure(), None);
+    let wrong = start("arena.bpf.c", CORE2, &[("tree_nodes", "11")]).err();
+    let wrong = wrong.unwrap().to_string();
+    assert!(wrong.contains("nodes == tree_nodes"), "{wrong}");
+}
+
+#[test]
+fn maps_of_maps_hold_the_maps_of_their_sources() {
+    let mut ext = start("queues.bpf.c", CORE2, &[]).unwrap();
+    let ran = run(&mut ext, &[0; 6], "0-3", 3.0);
+    assert_eq!(ext.failure(), None);
+    assert!((ran.iter().sum::<f64>() - 12.0).abs() < 1e-6, "{ran:?}");
+    assert!(ran.iter().all(|ran| (ran - 2.0).abs() < 0.1), "{ran:?}");
+}
+
+#[test]
+fn tables_of_the_user_space_half_describe_the_machine() {
+    // One thread runs on the first CPU of the table: little for little power, the prime core for performance.
+    let cpus = |parameters: &[(&str, &str)]| {
+        let mut ext = start("domains.bpf.c", PHONE, parameters).unwrap();
+        run(&mut ext, &[0], "0-7", 0.1);
+        assert_eq!(ext.failure(), None);
+        (0..8).find(|cpu| ext.running(CpuId(*cpu)).is_some())
+    };
+    let topology = topology(PHONE);
+    let capacity = |cpu: Option<u32>| topology.cpus[cpu.unwrap() as usize].capacity;
+    assert_eq!(capacity(cpus(&[])), 1024);
+    assert!(capacity(cpus(&[("row", "0")])) < 500);
+    assert_eq!(cpus(&[("pco_table[1][0]", "5")]), Some(5));
+    let text = |value| {
+        let error = start("domains.bpf.c", PHONE, &[("cpu_turbo", value)]);
+        error.err().unwrap().to_string()
+    };
+    assert!(text("1+x").contains("as in 4+6-7+0-3"), "{}", text("1+x"));
+    // Every CPU turbo, also the little ones, is what the scheduler refuses.
+    let all = "1+1+1+1+1+1+1+1";
+    assert!(text(all).contains("cpu_turbo"), "{}", text(all));
 }
 
 #[test]

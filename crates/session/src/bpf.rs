@@ -1,11 +1,11 @@
-//! Choice of the counting method: BPF programs, or one perf event per thread.
+//! Choice of the counting method: BPF programs, or counters that new threads and processes inherit.
 
 use std::sync::Arc;
 
 use countersteer_counters::{BpfLoader, BpfRequest, Follow};
-use countersteer_sysfs::waits::{Source, Whose};
+use countersteer_sysfs::waits::{WaitSource, Whose};
 
-/// Counting method: BPF programs with per-CPU counters, or one perf event per thread.
+/// Counting method: BPF programs with per-CPU counters, or counters that new threads and processes inherit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Bpf {
@@ -13,7 +13,7 @@ pub enum Bpf {
     Auto,
     /// Use BPF programs, or fail with the reason
     Always,
-    /// Use a perf event per thread
+    /// Use inherited counters, and for run-queue latency the kernel's sums
     Never,
 }
 
@@ -40,11 +40,11 @@ fn load(_: &BpfRequest<'_>) -> Result<Box<dyn Follow>, String> {
 
 /// Loads BPF programs that measure run-queue latency in the kernel; returns the reason if they cannot be loaded.
 #[cfg(feature = "scx")]
-pub fn measure(whose: &Whose) -> Result<Box<dyn Source>, String> {
+pub fn measure(whose: &Whose) -> Result<Box<dyn WaitSource>, String> {
     countersteer_bpf::latency::load(whose)
 }
 
 #[cfg(not(feature = "scx"))]
-pub fn measure(_: &Whose) -> Result<Box<dyn Source>, String> {
+pub fn measure(_: &Whose) -> Result<Box<dyn WaitSource>, String> {
     Err(NONE_BUILT.into())
 }

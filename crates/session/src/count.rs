@@ -4,9 +4,9 @@
 //! [`Count::plan`] finds the events on this machine, [`Planned::open`] opens the counters, and [`Counting::run`] counts.
 //!
 //! ```no_run
-//! use countersteer_session::count::{Count, Target};
+//! use countersteer_session::count::{Count, CountTarget};
 //!
-//! let mut count = Count::new(Target::Launch(vec!["gzip".into(), "-k".into(), "file".into()]));
+//! let mut count = Count::new(CountTarget::Launch(vec!["gzip".into(), "-k".into(), "file".into()]));
 //! count.metrics = vec!["ipc".into()];
 //! let rows = count.plan()?.open()?.rows()?;
 //! for row in rows.rows {
@@ -19,19 +19,21 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use countersteer_counters::{CoreTypes, CounterError, Pmus, Request, Session, Summary, Tick};
+use countersteer_counters::{
+    CoreTypes, CountRequest, CounterError, CountingSummary, Pmus, Session, Tick,
+};
 use countersteer_model::counters::{Fold, Owner, Per, Samples};
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::Nanos;
 
 use crate::bpf::{Bpf, loader};
-use crate::counted::{self, Asked, Counted};
-use crate::error::{Kind, failure};
+use crate::counted::{self, CountedMetrics, RequestedMetrics};
+use crate::error::{FaultKind, failure};
 use crate::library;
 use crate::modules::Modules;
 use crate::virtuals::{Bank, Wanted};
 
-pub use countersteer_counters::{Stopper, Target};
+pub use countersteer_counters::{CountTarget, Stopper};
 
 /// Key by which samples become rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +48,7 @@ pub enum RowPer {
 /// Events, metrics and virtual counters to count, and the threads whose they are.
 #[derive(Clone, Debug)]
 pub struct Count {
-    pub target: Target,
+    pub target: CountTarget,
     /// Event sets: events of one text, separated by commas, are counted together.
     pub events: Vec<String>,
     /// Lists of metrics by name or formula; the events of one list form a set.
@@ -80,16 +82,16 @@ pub struct Count {
 
 /// Count whose events were found on this machine.
 pub struct Planned {
-    pub counted: Arc<Counted>,
+    pub counted: Arc<CountedMetrics>,
     pub wanted: Wanted,
-    pub request: Request,
+    pub request: CountRequest,
     pub count: Count,
     modules: Modules,
 }
 
 /// Count whose counters are open.
 pub struct Counting {
-    pub counted: Arc<Counted>,
+    pub counted: Arc<CountedMetrics>,
     pub core_types: CoreTypes,
     /// Names of the virtual counters, in their order.
     pub names: Vec<&'static str>,
@@ -120,13 +122,13 @@ pub struct CountRow {
 #[derive(Clone, Debug)]
 pub struct Rows {
     pub rows: Vec<CountRow>,
-    pub summary: Summary,
+    pub summary: CountingSummary,
 }
 
 impl Count {
     /// Begins with the default events of a target.
     #[must_use]
-    pub fn new(target: Target) -> Self {
+    pub fn new(target: CountTarget) -> Self {
         Self {
             target,
             events: Vec::new(),
@@ -155,7 +157,7 @@ impl Count {
         if self.samples.is_some() && self.interval.is_none() {
             let why =
                 "-n counts samples, which needs an interval: give one with -i, as in -i 100ms";
-            return Err(failure(Kind::Usage, why));
+            return Err(failure(FaultKind::Usage, why));
         }
         let pmus = library::pmus(Path::new("/"), self.event_lists.as_deref())?;
         let (events, virtuals) = (&mut self.events, &mut self.virtuals);
@@ -174,8 +176,8 @@ impl Count {
 
     /// Events and metrics that are asked for.
     #[must_use]
-    pub fn asked<'a>(&'a self, wanted: &'a Wanted) -> Asked<'a> {
-        Asked {
+    pub fn asked<'a>(&'a self, wanted: &'a Wanted) -> RequestedMetrics<'a> {
+        RequestedMetrics {
             events: &self.events,
             metrics: &self.metrics,
             files: &self.metric_files,
@@ -197,7 +199,7 @@ impl Count {
     }
 
     const fn by_cpu(&self) -> bool {
-        matches!(self.target, Target::Cpus | Target::Cgroup(_))
+        matches!(self.target, CountTarget::Cpus | CountTarget::Cgroup(_))
     }
 
     /// Counting method: BPF programs do not distinguish CPUs, so they are left out if rows are per CPU.
@@ -207,7 +209,7 @@ impl Count {
     pub fn method(&self) -> anyhow::Result<Bpf> {
         match (self.per, self.bpf) {
             (Some(RowPer::Cpu), Bpf::Always) => Err(failure(
-                Kind::Usage,
+                FaultKind::Usage,
                 "BPF programs do not distinguish CPUs: omit --per cpu",
             )),
             (Some(RowPer::Cpu), _) => Ok(Bpf::Never),
@@ -221,23 +223,23 @@ impl Count {
     }
 
     /// Returns an error if virtual counters are requested that are read per thread, and no threads are counted.
-    fn check_threads(&self, wanted: &Wanted, counted: &Counted) -> anyhow::Result<()> {
+    fn check_threads(&self, wanted: &Wanted, counted: &CountedMetrics) -> anyhow::Result<()> {
         let reads_threads = !self.by_cpu() && !self.together();
         match wanted.by_thread(counted) {
             Some(name) if !reads_threads => {
                 let remedy = "it is for programs, -p or -t, without --per total";
                 let why = format!("`{name}` is sampled per thread: {remedy}");
-                Err(failure(Kind::Usage, why))
+                Err(failure(FaultKind::Usage, why))
             }
             _ => Ok(()),
         }
     }
 
-    fn request(&self, pmus: &Pmus, counted: &Counted) -> anyhow::Result<Request> {
+    fn request(&self, pmus: &Pmus, counted: &CountedMetrics) -> anyhow::Result<CountRequest> {
         let by_cpu = self.by_cpu();
         if by_cpu && matches!(self.per, Some(RowPer::Thread | RowPer::Process)) {
             return Err(failure(
-                Kind::Usage,
+                FaultKind::Usage,
                 "-a and --cgroup count by CPU; rows can be per cpu or total",
             ));
         }
@@ -246,13 +248,13 @@ impl Count {
         if let (Some(name), true) = (counted.outside.first(), whole) {
             let remedy = "give one with -i, as in -i 100ms, or ask for --per total";
             return Err(failure(
-                Kind::Usage,
+                FaultKind::Usage,
                 format!("`{name}` is read at the end of intervals: {remedy}"),
             ));
         }
         if counted.every.is_some() && (by_cpu || self.per.is_some_and(|p| p != RowPer::Thread)) {
             return Err(failure(
-                Kind::Usage,
+                FaultKind::Usage,
                 "--every samples single threads of a program, -p or -t, without --per",
             ));
         }
@@ -265,7 +267,7 @@ impl Count {
                 .into());
             }
         }
-        Ok(Request {
+        Ok(CountRequest {
             target: self.target.clone(),
             sets: counted.sets.clone(),
             plan: counted.plan.clone(),
@@ -320,7 +322,7 @@ impl Counting {
     pub fn run(
         self,
         mut each: impl FnMut(&Tick<'_>, &Bank) -> ControlFlow<()>,
-    ) -> anyhow::Result<Summary> {
+    ) -> anyhow::Result<CountingSummary> {
         let Self { mut bank, .. } = self;
         let every_tick = self.count.interval.is_some() || self.counted.every.is_some();
         let summary = self.session.run(|tick| {
@@ -358,7 +360,7 @@ impl Counting {
     pub fn each_rows(
         self,
         mut take: impl FnMut(Vec<CountRow>) -> ControlFlow<()>,
-    ) -> anyhow::Result<Summary> {
+    ) -> anyhow::Result<CountingSummary> {
         let counted = Arc::clone(&self.counted);
         let core_types = self.core_types.names.clone();
         let mut fold = Fold::new(self.count.per());
@@ -396,7 +398,7 @@ impl Counting {
 /// Appends the events and metrics of an interval.
 fn counts(
     samples: &Samples,
-    counted: &Counted,
+    counted: &CountedMetrics,
     core_types: &[String],
     tick: &Tick<'_>,
     bank: &Bank,

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use countersteer_counters::resolve;
-use countersteer_counters::{CounterError, Pmus, Probe, Resolved, fit_together, probe_event};
+use countersteer_counters::{CounterError, EventProbe, Pmus, Resolved, fit_together, probe_event};
 use countersteer_model::counters::{
-    BoundMetric, Metric, Operand, Plan, PlanError, PlannedSet, SpecError, divide, parse_count,
+    BoundMetric, Metric, Operand, PlanError, PlannedSet, SetPlan, SpecError, divide, parse_count,
     parse_set,
 };
 use countersteer_model::events::{Event, EventDef};
@@ -13,9 +13,9 @@ use countersteer_model::metric::MetricDef;
 use countersteer_model::units::Nanos;
 
 use crate::derivable::{derivable, helps};
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 use crate::library;
-use crate::modules::column_of;
+use crate::modules::declared::column_of;
 
 /// Events that are counted by default; every machine can count them.
 const DEFAULT_EVENTS: &str = "task_clock,context_switches,cpu_migrations,page_faults";
@@ -26,7 +26,7 @@ const USER_EVENTS: &str = "task_clock,page_faults";
 /// Event that is counted if a metric needs no PMU event, so that the rows have a run time.
 const CLOCK: &str = "task_clock";
 
-pub struct Asked<'a> {
+pub struct RequestedMetrics<'a> {
     pub events: &'a [String],
     /// Lists of metrics, one per `-m`. The events of each list form one set.
     pub metrics: &'a [String],
@@ -38,10 +38,10 @@ pub struct Asked<'a> {
     pub derived: &'a [&'static MetricDef],
 }
 
-pub struct Counted {
+pub struct CountedMetrics {
     pub sets: Vec<Vec<Resolved>>,
     /// Plan to count the sets, multiplexed if there are several.
-    pub plan: Plan,
+    pub plan: SetPlan,
     pub metrics: Vec<BoundMetric>,
     /// Event that triggers samples: index of its set, index in the set, and number of events between two samples.
     pub every: Option<(usize, usize, u64)>,
@@ -51,12 +51,12 @@ pub struct Counted {
     pub derived: Vec<&'static MetricDef>,
 }
 
-impl Counted {
+impl CountedMetrics {
     /// Returns a plan that counts nothing.
     #[must_use]
     pub fn nothing() -> Self {
         let sets = Vec::new();
-        let plan = Plan::nothing();
+        let plan = SetPlan::nothing();
         let metrics = Vec::new();
         Self {
             sets,
@@ -70,7 +70,11 @@ impl Counted {
 }
 
 /// Plans event sets, multiplexing and metrics for the requested events and metrics on this machine.
-pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::Result<Counted> {
+pub fn plan(
+    asked: &RequestedMetrics<'_>,
+    pmus: &Pmus,
+    interval: Option<Nanos>,
+) -> anyhow::Result<CountedMetrics> {
     let mut sets = Vec::new();
     for text in asked.events {
         sets.push(events(text, pmus)?);
@@ -98,7 +102,7 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
     }
     sets.extend(of_derived(asked.derived, &sets, pmus)?);
     if sets.is_empty() {
-        let user_only = probe_event(Event::TaskClock.def(), pmus) == Probe::UserOnly;
+        let user_only = probe_event(Event::TaskClock.def(), pmus) == EventProbe::UserOnly;
         let default = if user_only {
             USER_EVENTS
         } else {
@@ -112,7 +116,7 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
         .transpose()
         .map_err(CounterError::from)?;
     let every = every.or_else(|| every_inside(&sets));
-    let plan = Plan::new(sets.iter().map(|s| planned(s)).collect(), interval);
+    let plan = SetPlan::new(sets.iter().map(|s| planned(s)).collect(), interval);
     let divided = sets.len()
         > asked.events.len() + asked.metrics.len() + usize::from(!asked.derived.is_empty());
     if let (Err(PlanError::NoPeriod { sets }), true) = (&plan, divided) {
@@ -120,10 +124,10 @@ pub fn plan(asked: &Asked<'_>, pmus: &Pmus, interval: Option<Nanos>) -> anyhow::
         let then = format!(
             "{sets} event sets would be multiplexed, which needs a period: give one with -i, as in -i 100ms"
         );
-        return Err(failure(Kind::Usage, format!("{why}; {then}")));
+        return Err(failure(FaultKind::Usage, format!("{why}; {then}")));
     }
     let plan = plan.map_err(CounterError::from)?;
-    Ok(Counted {
+    Ok(CountedMetrics {
         sets,
         plan,
         metrics,
@@ -231,7 +235,12 @@ fn spread(
 
 fn counts_here(name: &str, pmus: &Pmus) -> bool {
     let row = EventDef::by_name(name);
-    row.is_some_and(|row| matches!(probe_event(row, pmus), Probe::Counts | Probe::UserOnly))
+    row.is_some_and(|row| {
+        matches!(
+            probe_event(row, pmus),
+            EventProbe::Counts | EventProbe::UserOnly
+        )
+    })
 }
 
 /// Resolves an event set on this machine.
@@ -311,7 +320,7 @@ struct Together {
 }
 
 /// Metrics, and the event sets whose counts they use.
-struct Bound {
+struct BoundMetrics {
     sets: Vec<Vec<Resolved>>,
     metrics: Vec<BoundMetric>,
 }
@@ -319,8 +328,8 @@ struct Bound {
 impl OfMetrics<'_> {
     /// Assigns metrics to event sets: to one set if all events can be counted together. `first` is the index of the first new
     /// set.
-    fn bind(&mut self, metrics: &[Metric], first: u32) -> Result<Bound, SpecError> {
-        let mut bound = Bound {
+    fn bind(&mut self, metrics: &[Metric], first: u32) -> Result<BoundMetrics, SpecError> {
+        let mut bound = BoundMetrics {
             sets: Vec::new(),
             metrics: Vec::new(),
         };
@@ -349,7 +358,7 @@ impl OfMetrics<'_> {
         together: &Together,
         metrics: &[(&Metric, Vec<Operand>)],
         first: u32,
-        bound: &mut Bound,
+        bound: &mut BoundMetrics,
     ) -> Result<(), SpecError> {
         let Together {
             mut events,

@@ -5,13 +5,13 @@
 use std::path::Path;
 
 use anyhow::Context;
-use countersteer_counters::{CoreTypes, Summary, Tick};
+use countersteer_counters::{CoreTypes, CountingSummary, Tick};
 use countersteer_model::counters::Outside;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 use countersteer_report::record::{CountingRecorder, Manifest};
 
-use crate::counted::Counted;
+use crate::counted::CountedMetrics;
 use crate::interrupt::survive_limits;
 use crate::virtuals::Bank;
 
@@ -30,7 +30,7 @@ pub struct About<'a> {
 pub fn recorder(
     dir: &Path,
     about: &About<'_>,
-    counted: &Counted,
+    counted: &CountedMetrics,
     core_types: &CoreTypes,
 ) -> anyhow::Result<CountingRecorder> {
     let machine = countersteer_sysfs::topology::detect(Path::new("/"))?;
@@ -99,7 +99,7 @@ pub fn kept(recorder: Option<&mut CountingRecorder>) {
 pub fn save(
     recorder: Option<CountingRecorder>,
     dir: Option<&Path>,
-    summary: &Summary,
+    summary: &CountingSummary,
 ) -> anyhow::Result<()> {
     if let (Some(recorder), Some(dir)) = (recorder, dir) {
         recorder.finish(summary.elapsed)?;
@@ -109,6 +109,6 @@ pub fn save(
 }
 
 /// Returns the exit code of the started program, or 0 if none was started.
-pub fn exit_code(summary: &Summary) -> u8 {
+pub fn exit_code(summary: &CountingSummary) -> u8 {
     summary.ending.map_or(0, |e| e.code()) as u8
 }

@@ -12,17 +12,17 @@ use countersteer_model::units::Nanos;
 use countersteer_policies::FOREGROUND;
 
 use crate::bpf::Bpf;
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 use crate::serving::Door;
 use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
 use crate::steering::engine::EngineName;
 use crate::steering::error::SteeringError;
 use crate::steering::exposition;
-use crate::steering::here::Here;
-use crate::steering::host::Host;
+use crate::steering::here::SteeredMachine;
+use crate::steering::host::SteeringHost;
 use crate::steering::job::{self, Job};
-use crate::steering::programs::Programs;
-use crate::steering::supervisor::Control;
+use crate::steering::programs::SteeredPrograms;
+use crate::steering::supervisor::RunControl;
 
 /// Fraction of a block to exclude at its beginning.
 const SETTLE: f64 = 0.2;
@@ -56,9 +56,9 @@ impl Daemon {
     /// The policy or machine does not exist, another daemon runs, or the host cannot be steered.
     pub fn run(self) -> anyhow::Result<u8> {
         job::restore()?;
-        let here = Here::look(self.machine.as_deref())?;
+        let here = SteeredMachine::look(self.machine.as_deref())?;
         let rules = self.rules;
-        let control = Control::default();
+        let control = RunControl::default();
         // A daemon steers programs whose users may have loaded another scheduler since it started.
         control.lock().stand_back = true;
         let (policy, ab_trial) = judged(&rules, &here, &control)?;
@@ -84,8 +84,8 @@ impl Daemon {
             control,
             exit: self.hung,
         };
-        let mut host = Host::new(rules);
-        let programs = Programs {
+        let mut host = SteeringHost::new(rules);
+        let programs = SteeredPrograms {
             workload: LiveWorkload::finding(Box::new(move || host.find())),
             name: self.name.clone(),
             text: self.text,
@@ -102,14 +102,14 @@ fn engine(asked: EngineName, rules: &Rules) -> anyhow::Result<EngineName> {
         EngineName::Auto if rules.trust.is_some() => Ok(EngineName::Affinity),
         EngineName::Scx | EngineName::ScxFull if rules.trust.is_some() => {
             let why = "a policy can prove itself ([trust]) against Linux's own scheduler under `--engine affinity` only";
-            Err(failure(Kind::Usage, why))
+            Err(failure(FaultKind::Usage, why))
         }
         given => Ok(given),
     }
 }
 
 /// Opens the metrics listener. A port in use does not prevent steering.
-fn metrics(address: SocketAddr, control: &Control) -> anyhow::Result<Option<Door>> {
+fn metrics(address: SocketAddr, control: &RunControl) -> anyhow::Result<Option<Door>> {
     let door = exposition::door(address, control);
     match door {
         Err(error) if error.downcast_ref::<std::io::Error>().is_some() => {
@@ -123,8 +123,8 @@ fn metrics(address: SocketAddr, control: &Control) -> anyhow::Result<Option<Door
 /// The policy of the rules. It alternates with Linux's own scheduler if it must prove itself.
 fn judged(
     rules: &Rules,
-    here: &Here,
-    control: &Control,
+    here: &SteeredMachine,
+    control: &RunControl,
 ) -> anyhow::Result<(Box<dyn Policy>, Option<AbTrial>)> {
     let policy = here.policy(&rules.policy)?;
     let Some(trust) = rules.trust else {

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use countersteer_counters::{Probe, probe_event};
+use countersteer_counters::{EventProbe, probe_event};
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::metric::{self, MetricDef};
-use countersteer_model::models::Model;
+use countersteer_model::models::FixedPointModel;
 use countersteer_model::sample::Event;
 use countersteer_model::topology::Topology;
 
@@ -30,19 +30,19 @@ fn counted(metric: &MetricDef) -> bool {
 }
 
 /// This machine, as metrics need it.
-pub struct Here {
+pub struct MetricMachine {
     /// Cores of the machine, with the trained models whose events can all be counted.
     pub topology: Arc<Topology>,
     pub cpus: CpuNumbers,
 }
 
-impl Here {
+impl MetricMachine {
     fn detect() -> anyhow::Result<Self> {
         let machine = countersteer_sysfs::topology::detect(Path::new("/"))?;
         let pmus = library::pmus(Path::new("/"), None)?;
         let counts = |event: &Event| {
             let probe = probe_event(event.def(), &pmus);
-            matches!(probe, Probe::Counts | Probe::UserOnly)
+            matches!(probe, EventProbe::Counts | EventProbe::UserOnly)
         };
         let cpus = CpuNumbers::new(machine.os_cpu_numbers());
         let loaded = countersteer_lab::LoadedMachine::with_models(machine, None)?;
@@ -57,18 +57,18 @@ impl Here {
 
 /// Drops the models that need events which are not counted.
 fn keep(topology: &mut Topology, counts: impl Fn(&Event) -> bool) {
-    let usable = |model: &Model| model.events().iter().all(&counts);
+    let usable = |model: &FixedPointModel| model.events().iter().all(&counts);
     for models in &mut topology.models {
         models.sf = models.sf.take().filter(usable);
         models.ef = models.ef.take().filter(usable);
     }
 }
 
-static HERE: LazyLock<Result<Here, String>> =
-    LazyLock::new(|| Here::detect().map_err(|why| format!("{why:#}")));
+static HERE: LazyLock<Result<MetricMachine, String>> =
+    LazyLock::new(|| MetricMachine::detect().map_err(|why| format!("{why:#}")));
 
 /// Returns this machine, which is detected at the first call.
-pub fn here() -> anyhow::Result<&'static Here> {
+pub fn here() -> anyhow::Result<&'static MetricMachine> {
     HERE.as_ref().map_err(|why| anyhow::anyhow!("{why}"))
 }
 

@@ -11,19 +11,19 @@ use countersteer_sysfs::topology::{self, Survey};
 use countersteer_sysfs::unavailable::Unavailable;
 use nix::sys::resource::{Resource, getrlimit};
 
-use countersteer_counters::Probe;
+use countersteer_counters::EventProbe;
 use countersteer_profiler::{ProfileOptions, Tools};
 use countersteer_sysfs::procfs::Procfs;
 use countersteer_sysfs::{cgroup, files, sched_ext};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum FindingState {
     Works,
     Limited,
     Missing,
 }
 
-impl State {
+impl FindingState {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -36,7 +36,7 @@ impl State {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    pub state: State,
+    pub state: FindingState,
     pub found: String,
     /// Fix for a missing capability, or possible improvement; empty if there is none.
     pub remedy: String,
@@ -148,7 +148,7 @@ pub fn examine(root: &Path) -> Vec<(&'static str, &'static str, Finding)> {
 impl Finding {
     fn works(found: impl Into<String>) -> Self {
         Self {
-            state: State::Works,
+            state: FindingState::Works,
             found: found.into(),
             remedy: String::new(),
         }
@@ -156,7 +156,7 @@ impl Finding {
 
     fn limited(found: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
-            state: State::Limited,
+            state: FindingState::Limited,
             found: found.into(),
             remedy: remedy.into(),
         }
@@ -164,7 +164,7 @@ impl Finding {
 
     fn missing(found: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
-            state: State::Missing,
+            state: FindingState::Missing,
             found: found.into(),
             remedy: remedy.into(),
         }
@@ -210,9 +210,9 @@ fn way_masks(root: &Path) -> Finding {
 }
 
 /// Checks if the kernel can count the portable event with this name.
-fn probed(name: &str) -> Probe {
+fn probed(name: &str) -> EventProbe {
     let code = EventDef::by_name(name).and_then(EventDef::perf);
-    code.map_or(Probe::NoCounter, |(kind, config)| {
+    code.map_or(EventProbe::NoCounter, |(kind, config)| {
         countersteer_counters::probe(kind, config)
     })
 }
@@ -223,19 +223,19 @@ fn counting(root: &Path) -> Finding {
         .unwrap_or_else(|| "unknown".into());
     let found = |what: &str| format!("{what} (kernel.perf_event_paranoid is {paranoid})");
     match probed("task_clock") {
-        Probe::Counts => Finding::works(found("user and kernel mode")),
-        Probe::UserOnly => Finding::limited(
+        EventProbe::Counts => Finding::works(found("user and kernel mode")),
+        EventProbe::UserOnly => Finding::limited(
             found("user mode only"),
             countersteer_counters::permission(1),
         ),
-        Probe::Forbidden => {
+        EventProbe::Forbidden => {
             Finding::missing(found("not permitted"), countersteer_counters::permission(2))
         }
-        Probe::NoCounter => Finding::missing(
+        EventProbe::NoCounter => Finding::missing(
             "the kernel counts nothing",
             "a kernel with CONFIG_PERF_EVENTS is needed",
         ),
-        Probe::Other(why) => Finding::missing(
+        EventProbe::Other(why) => Finding::missing(
             why,
             "a container may filter perf_event_open: allow it in its seccomp profile",
         ),
@@ -253,7 +253,7 @@ fn hardware_counters(root: &Path) -> Finding {
     ];
     let (has, lacks): (Vec<&str>, Vec<&str>) = names
         .iter()
-        .partition(|name| matches!(probed(name), Probe::Counts | Probe::UserOnly));
+        .partition(|name| matches!(probed(name), EventProbe::Counts | EventProbe::UserOnly));
     if has.is_empty() {
         let virtual_machine = Procfs::below(root).cpuinfo().contains("hypervisor");
         let remedy = if virtual_machine {

@@ -6,7 +6,7 @@ mod kinds;
 #[cfg(test)]
 mod tests;
 
-pub use countersteer_lab::error::{Kind, failure};
+pub use countersteer_lab::error::{FaultKind, failure};
 
 /// Joins the messages of an error and its causes, separated by colons. Omits a message that the text contains already.
 pub fn paragraph(error: &anyhow::Error) -> String {
@@ -23,10 +23,10 @@ pub fn paragraph(error: &anyhow::Error) -> String {
     })
 }
 
-/// Returns the kind of the outermost cause that has a kind. Errors without a kind are defects: [`Kind::Internal`].
-pub fn kind_of(error: &anyhow::Error) -> Kind {
+/// Returns the kind of the outermost cause that has a kind. Errors without a kind are defects: [`FaultKind::Internal`].
+pub fn kind_of(error: &anyhow::Error) -> FaultKind {
     error
         .chain()
         .find_map(kinds::of_cause)
-        .unwrap_or(Kind::Internal)
+        .unwrap_or(FaultKind::Internal)
 }

@@ -9,7 +9,7 @@ const MOST_HEADERS: usize = 64;
 
 /// Request of the method GET or HEAD.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct HttpRequest {
     /// False if only the headers of the answer are wanted.
     pub body: bool,
     pub path: String,
@@ -21,7 +21,7 @@ pub struct Request {
 
 /// Parses a request. Returns `None` if it is incomplete, or the answer if it is refused. An incomplete request is refused if the
 /// client has `ended`.
-pub fn request(received: &[u8], ended: bool) -> Option<Result<Request, Vec<u8>>> {
+pub fn request(received: &[u8], ended: bool) -> Option<Result<HttpRequest, Vec<u8>>> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(received) {
@@ -45,7 +45,7 @@ pub fn request(received: &[u8], ended: bool) -> Option<Result<Request, Vec<u8>>>
         (Some(only), None) => std::str::from_utf8(only.value).ok().map(str::to_owned),
         _ => None,
     };
-    Some(Ok(Request {
+    Some(Ok(HttpRequest {
         body,
         path: path.to_owned(),
         query: query.to_owned(),
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a_request_has_a_path_a_query_and_one_host() {
         let text = b"GET /a?b=c HTTP/1.1\r\nHOST: h:1\r\n\r\n";
-        let expected = Request {
+        let expected = HttpRequest {
             body: true,
             path: "/a".into(),
             query: "b=c".into(),

@@ -1,6 +1,6 @@
 //! Handling of SIGINT and SIGTERM: ends child processes, deletes temporary files, and prints a message.
 //!
-//! Input: the existing [`Helper`] processes and [`Temporary`] folders. Output: the end of this process, with the signal's exit
+//! Input: the existing [`Helper`] processes and [`TemporaryFolder`] folders. Output: the end of this process, with the signal's exit
 //! code. This applies only if the process is `steer`; a program that embeds `steer` handles its own signals. Commands that
 //! steer or count handle signals themselves.
 
@@ -25,7 +25,7 @@ const CANNOT_LISTEN: &str = "cannot listen for signals";
 static OWN_PROCESS: AtomicBool = AtomicBool::new(false);
 static LISTENS: Once = Once::new();
 static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
-static LEFT: Mutex<Left> = Mutex::new(Left {
+static LEFT: Mutex<Leftovers> = Mutex::new(Leftovers {
     helpers: Vec::new(),
     folders: Vec::new(),
 });
@@ -46,7 +46,7 @@ pub fn complete() {
 }
 
 /// Child processes and temporary folders to release when a command is interrupted.
-struct Left {
+struct Leftovers {
     helpers: Vec<Arc<Mutex<Child>>>,
     folders: Vec<PathBuf>,
 }
@@ -249,9 +249,9 @@ impl Drop for Helper {
 }
 
 /// Temporary folder that is deleted when this value is dropped or the process is interrupted.
-pub struct Temporary(PathBuf);
+pub struct TemporaryFolder(PathBuf);
 
-impl Temporary {
+impl TemporaryFolder {
     /// Creates a folder named `steer-{of}-...` in the system's temporary directory.
     ///
     /// # Errors
@@ -275,7 +275,7 @@ impl Temporary {
     }
 }
 
-impl Drop for Temporary {
+impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         let mut left = locked(&LEFT);
         left.folders.retain(|other| *other != self.0);

@@ -7,6 +7,8 @@
 #[macro_use]
 pub mod notice;
 
+pub mod advice;
+pub mod auto;
 pub mod bench;
 pub mod bpf;
 pub mod count;
@@ -21,9 +23,13 @@ pub mod interrupt;
 pub mod library;
 pub mod live;
 pub mod modules;
+pub mod native;
 pub mod online;
+pub mod recorded;
+pub mod remote;
 pub mod serving;
 pub mod steering;
+pub mod top;
 pub mod trial;
 pub mod verdicts;
 pub mod virtuals;

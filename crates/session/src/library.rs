@@ -12,13 +12,20 @@ use countersteer_report::record::Record;
 
 /// Loads a record from a folder; prints a warning if the record ends early.
 pub fn record(dir: &Path) -> anyhow::Result<Record> {
-    let record = Record::load(dir)?;
-    if record.manifest.unfinished {
-        let dir = dir.display();
-        let end = record.end().as_secs_f64();
-        say!(
-            "{dir} was cut short (its run was killed, its disk was full, or it is still running): it ends at {end:.3} s"
-        );
+    record_by(Record::load, dir)
+}
+
+/// Loads a record as [`record`] does, by a function that may read a part of it.
+pub fn record_by<E>(
+    load: impl FnOnce(&Path) -> Result<Record, E>,
+    dir: &Path,
+) -> anyhow::Result<Record>
+where
+    anyhow::Error: From<E>,
+{
+    let record = load(dir)?;
+    if let Some(note) = record.cut_short(dir) {
+        say!("{note}");
     }
     Ok(record)
 }
@@ -39,7 +46,10 @@ pub fn loaded(name: &str) -> anyhow::Result<Arc<LoadedMachine>> {
 }
 
 /// Loads the trained models found for a machine, and prints their paths. `text` is the machine's file, if any.
-pub fn with_models(machine: Machine, text: Option<Text>) -> anyhow::Result<Arc<LoadedMachine>> {
+pub fn with_models(
+    machine: Machine,
+    text: Option<LibraryText>,
+) -> anyhow::Result<Arc<LoadedMachine>> {
     let loaded = LoadedMachine::with_models(machine, text)?;
     for path in &loaded.models {
         say!("with the model {}", path.display());

@@ -23,14 +23,14 @@ use countersteer_policies::FOREGROUND;
 use countersteer_policies::reach::chooses;
 
 use crate::bpf::Bpf;
-use crate::error::{Kind, failure};
-use crate::library::{self, Text};
+use crate::error::{FaultKind, failure};
+use crate::library::{self, LibraryText};
 use crate::steering::engine::EngineName;
 use crate::steering::error::SteeringError;
-use crate::steering::here::Here;
-use crate::steering::job::{self, Done, Job};
-use crate::steering::programs::{self, Programs};
-use crate::steering::supervisor::Control;
+use crate::steering::here::SteeredMachine;
+use crate::steering::job::{self, Job, JobResult};
+use crate::steering::programs::{self, SteeredPrograms};
+use crate::steering::supervisor::RunControl;
 use crate::steering::tally::Tell;
 
 /// Programs to steer.
@@ -51,15 +51,15 @@ impl Targets {
     ///
     /// # Errors
     /// A process, control group or workload does not exist, or the workload has programs that only a simulator runs.
-    pub fn programs(&self, topology: &Topology) -> anyhow::Result<Programs> {
+    pub fn programs(&self, topology: &Topology) -> anyhow::Result<SteeredPrograms> {
         match self {
             Self::Command(words) if words.is_empty() => Err(failure(
-                Kind::Usage,
+                FaultKind::Usage,
                 "name a program, or select processes with -w, -p or --cgroup",
             )),
             Self::Command(words) => programs::of_command(words),
             Self::Workload(name) => {
-                let Text { path, text, .. } = library::workload(name)?;
+                let LibraryText { path, text, .. } = library::workload(name)?;
                 let workload = Workload::parse(&path, &text)?;
                 programs::of_workload(workload, (&path, text), topology)
             }
@@ -134,13 +134,13 @@ impl Live {
     ///
     /// # Errors
     /// A program, policy or machine does not exist or cannot be steered, or the record cannot be written.
-    pub fn run(self) -> anyhow::Result<Done> {
+    pub fn run(self) -> anyhow::Result<JobResult> {
         job::restore()?;
-        let here = Here::look(self.machine.as_deref())?;
+        let here = SteeredMachine::look(self.machine.as_deref())?;
         let spec = with_foreground(&self.policy, self.foreground.as_deref())?;
         let policy = here.policy(&spec)?;
         let programs = self.targets.programs(&here.topology)?;
-        let control = Control::default();
+        let control = RunControl::default();
         control.lock().stand_back = chooses(&spec);
         let job = Job {
             spec: &spec,
@@ -165,7 +165,7 @@ impl Live {
     }
 }
 
-impl Here {
+impl SteeredMachine {
     /// Detects this machine, or reads the machine of this name or file.
     ///
     /// # Errors
@@ -195,7 +195,7 @@ pub fn with_foreground(spec: &str, program: Option<&str>) -> anyhow::Result<Stri
     if program.is_empty() || program.contains([',', '=']) {
         let why =
             format!("`{program}` is no name for --foreground: it is empty, or has `,` or `=`");
-        return Err(failure(Kind::Usage, why));
+        return Err(failure(FaultKind::Usage, why));
     }
     if !may_renice() {
         say!(

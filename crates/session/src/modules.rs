@@ -4,65 +4,44 @@
 //! and writes lines of JSON, which docs/counters.md describes. A module that ends, is late, or sends anything else than it declared
 //! is stopped with a message, and counting goes on.
 
+pub mod declared;
 mod process;
 mod wire;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use countersteer_cache::signature::store::own_data;
 use countersteer_counters::Pmus;
-use countersteer_model::counters::{Owner, Plan, Samples};
-use countersteer_sysfs::sensors::{self, Column, Kind as Growth, Place, Provider, ProviderDef};
+use countersteer_model::counters::{Owner, Samples, SetPlan};
+use countersteer_sysfs::sensors::{
+    Provider, ProviderDef, SensorColumn, SensorPlace, ValueKind as Growth,
+};
 use countersteer_sysfs::unavailable::Unavailable;
 
 use crate::counted;
 use crate::derivable::derivable;
-use crate::virtuals::Named;
-use process::Process;
-use wire::{Answer, Hello, Window};
-
-/// Counters of the modules that were started, as a table of providers.
-static DECLARED: Mutex<Vec<&'static ProviderDef>> = Mutex::new(Vec::new());
+use crate::virtuals::named::Named;
+use declared::{column_of, declare};
+use process::RunningModule;
+use wire::{Hello, IntervalSamples, ModuleAnswer};
 
 /// Running modules.
 #[derive(Default)]
 pub struct Modules {
     running: Vec<Module>,
-    plan: Option<Plan>,
+    plan: Option<SetPlan>,
     windows: u64,
     complaints: Vec<String>,
 }
 
 struct Module {
     name: String,
-    process: Process,
+    process: RunningModule,
     events: Vec<String>,
-    counters: &'static [Column],
+    counters: &'static [SensorColumn],
     /// Threads of the samples that the module got, without those that have ended.
     threads: HashSet<u32>,
-}
-
-/// Returns the virtual counter with this name, of a module or of this program, and its provider.
-pub fn column_of(name: &str) -> Option<(&'static ProviderDef, &'static Column)> {
-    let of_modules = declared()
-        .into_iter()
-        .flat_map(|p| p.columns.iter().map(move |c| (p, c)));
-    let own = sensors::column_of(name);
-    own.or_else(|| {
-        of_modules
-            .into_iter()
-            .find(|(_, column)| column.name == name)
-    })
-}
-
-/// Returns the counters of all modules.
-pub fn declared() -> Vec<&'static ProviderDef> {
-    DECLARED
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone()
 }
 
 impl Modules {
@@ -89,7 +68,7 @@ impl Modules {
     }
 
     /// Sets the event sets whose counts the modules get.
-    pub fn plan(mut self, plan: &Plan) -> Self {
+    pub fn plan(mut self, plan: &SetPlan) -> Self {
         self.plan = Some(plan.clone());
         self
     }
@@ -103,7 +82,7 @@ impl Modules {
         let Some(plan) = self.plan.as_ref().filter(|_| !self.running.is_empty()) else {
             return;
         };
-        let window = Window::of(self.windows, samples, plan);
+        let window = IntervalSamples::of(self.windows, samples, plan);
         self.windows += 1;
         let line = window.line();
         let complaints = &mut self.complaints;
@@ -147,12 +126,12 @@ fn find(name: &Path) -> Result<PathBuf, String> {
 impl Module {
     fn start(given: &Path, pmus: &Pmus) -> Result<Self, String> {
         let file = find(given)?;
-        let mut process = Process::start(&file)?;
+        let mut process = RunningModule::start(&file)?;
         let hello = Hello::parse(&process.hello()?)?;
         for set in &hello.events {
             counted::events(set, pmus).map_err(|why| format!("its events `{set}`: {why}"))?;
         }
-        let columns: Vec<Column> = hello
+        let columns: Vec<SensorColumn> = hello
             .counters
             .iter()
             .map(column)
@@ -170,23 +149,20 @@ impl Module {
             }
         }
         // Counters live as long as this process, as those of the table do.
-        let counters: &'static [Column] = columns.leak();
+        let counters: &'static [SensorColumn] = columns.leak();
         let name = given.display().to_string();
-        DECLARED
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Box::leak(Box::new(ProviderDef {
-                name: name.clone().leak(),
-                by_thread: true,
-                prose: "monitoring module",
-                columns: counters,
-                open: |_| {
-                    Err::<Box<dyn Provider>, _>(Unavailable::new(
-                        "a module is no part of the machine",
-                        "use --module",
-                    ))
-                },
-            })));
+        declare(ProviderDef {
+            name: name.clone().leak(),
+            by_thread: true,
+            prose: "monitoring module",
+            columns: counters,
+            open: |_| {
+                Err::<Box<dyn Provider>, _>(Unavailable::new(
+                    "a module is no part of the machine",
+                    "use --module",
+                ))
+            },
+        });
         Ok(Self {
             name,
             process,
@@ -197,7 +173,7 @@ impl Module {
     }
 
     fn read(&mut self, line: &str, samples: &Samples, into: &mut Vec<Named>) -> Result<(), String> {
-        let answer = Answer::parse(&self.process.ask(line)?)?;
+        let answer = ModuleAnswer::parse(&self.process.ask(line)?)?;
         let mut ended = Vec::new();
         for row in samples.rows() {
             if let Owner::Thread { tid, .. } = row.owner {
@@ -220,7 +196,7 @@ impl Module {
             into.push(Named {
                 name: column.name,
                 unit: column.unit,
-                place: value.tid.map_or(Place::Machine, Place::Thread),
+                place: value.tid.map_or(SensorPlace::Machine, SensorPlace::Thread),
                 value: value.value,
             });
         }
@@ -229,7 +205,7 @@ impl Module {
     }
 }
 
-fn column(counter: &wire::Counter) -> Result<Column, String> {
+fn column(counter: &wire::DeclaredCounter) -> Result<SensorColumn, String> {
     let name = &counter.name;
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(plain) {
@@ -237,7 +213,7 @@ fn column(counter: &wire::Counter) -> Result<Column, String> {
             "`{name}` is no name of a counter: use a-z, 0-9 and _"
         ));
     }
-    Ok(Column {
+    Ok(SensorColumn {
         name: name.clone().leak(),
         unit: counter.unit.clone().leak(),
         kind: if counter.grows {

@@ -7,19 +7,23 @@ use std::sync::OnceLock;
 
 /// Functions by which a program shows notices and progress.
 #[derive(Clone, Copy)]
-pub struct Shown {
+pub struct NoticeHooks {
     /// Shows one notice: a sentence without a newline.
     pub notice: fn(&fmt::Arguments<'_>),
     /// Begins to show that work is being done, labelled by the text, until the value is dropped.
     pub busy: fn(&str) -> Box<dyn Busy>,
+    /// Begins to show how many of a number of steps are done, labelled by the text, until the value is dropped.
+    pub bar: fn(&str, u64) -> Box<dyn Busy>,
 }
 
 /// Sign that work is being done; it disappears when the value is dropped.
-pub trait Busy {
+pub trait Busy: Send + Sync {
     /// Shows that the work goes on.
     fn tick(&self);
     /// Replaces the text beside the label.
     fn set_message(&self, message: String);
+    /// Shows that one more step is done.
+    fn step(&self);
 }
 
 struct Hidden;
@@ -27,12 +31,13 @@ struct Hidden;
 impl Busy for Hidden {
     fn tick(&self) {}
     fn set_message(&self, _: String) {}
+    fn step(&self) {}
 }
 
-static SHOWN: OnceLock<Shown> = OnceLock::new();
+static SHOWN: OnceLock<NoticeHooks> = OnceLock::new();
 
 /// Defines how this process shows notices and progress. Only the first call has an effect.
-pub fn show_by(shown: Shown) {
+pub fn show_by(shown: NoticeHooks) {
     let _ = SHOWN.set(shown);
 }
 
@@ -49,6 +54,15 @@ pub fn busy(label: &str) -> Box<dyn Busy> {
     SHOWN
         .get()
         .map_or_else(|| Box::new(Hidden) as Box<dyn Busy>, |s| (s.busy)(label))
+}
+
+/// Begins to show how many of `steps` are done.
+#[must_use]
+pub fn bar(label: &str, steps: u64) -> Box<dyn Busy> {
+    SHOWN.get().map_or_else(
+        || Box::new(Hidden) as Box<dyn Busy>,
+        |s| (s.bar)(label, steps),
+    )
 }
 
 /// Shows a notice, with the arguments of `format!`.

@@ -20,7 +20,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 
 /// Limits on the connections to one listener.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// Maximum number of open connections.
     pub connections: usize,
     pub request_bytes: usize,
@@ -28,7 +28,7 @@ pub struct Limits {
     pub time: Duration,
 }
 
-pub const LIMITS: Limits = Limits {
+pub const LIMITS: ConnectionLimits = ConnectionLimits {
     connections: 16,
     request_bytes: 1 << 16,
     time: Duration::from_secs(2),
@@ -76,7 +76,7 @@ pub enum Listener {
 pub struct Door {
     pub listener: Listener,
     pub service: Box<dyn Service>,
-    pub limits: Limits,
+    pub limits: ConnectionLimits,
     /// Time at which the listener accepts connections again after a temporary failure or a full batch; `None` if it is not
     /// paused.
     again: Option<Instant>,
@@ -122,7 +122,7 @@ impl Server {
                 .context(CANNOT_WAIT)?;
         }
         let waker = Waker::new(poll.registry(), END).context(CANNOT_WAIT)?;
-        let server = Poller {
+        let server = ListenerPoller {
             poll,
             next: doors.len(),
             doors,
@@ -147,23 +147,23 @@ impl Drop for Server {
     }
 }
 
-trait Stream: Read + Write + Source + AsFd + Send {
+trait AnyStream: Read + Write + Source + AsFd + Send {
     fn end_writing(&self) -> io::Result<()>;
 }
 
-impl Stream for UnixStream {
+impl AnyStream for UnixStream {
     fn end_writing(&self) -> io::Result<()> {
         self.shutdown(Shutdown::Write)
     }
 }
 
-impl Stream for TcpStream {
+impl AnyStream for TcpStream {
     fn end_writing(&self) -> io::Result<()> {
         self.shutdown(Shutdown::Write)
     }
 }
 
-enum State {
+enum ConnectionState {
     Reading(Vec<u8>),
     /// Sending the answer: its text, and the number of bytes sent so far.
     Writing(Vec<u8>, usize),
@@ -172,13 +172,13 @@ enum State {
 }
 
 struct Connection {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn AnyStream>,
     door: usize,
-    state: State,
+    state: ConnectionState,
     until: Instant,
 }
 
-struct Poller {
+struct ListenerPoller {
     poll: Poll,
     doors: Vec<Door>,
     /// Open connections by number, in order of arrival.
@@ -186,7 +186,7 @@ struct Poller {
     next: usize,
 }
 
-impl Poller {
+impl ListenerPoller {
     fn serve(mut self) {
         let mut events = Events::with_capacity(128);
         loop {
@@ -227,7 +227,7 @@ impl Poller {
     fn welcome(&mut self, door: usize) {
         self.doors[door].again = None;
         for _ in 0..AT_ONCE {
-            let taken: io::Result<Box<dyn Stream>> = match &self.doors[door].listener {
+            let taken: io::Result<Box<dyn AnyStream>> = match &self.doors[door].listener {
                 Listener::Unix(listener) => listener.accept().map(|(s, _)| Box::new(s) as _),
                 Listener::Tcp(listener) => listener.accept().map(|(s, _)| Box::new(s) as _),
             };
@@ -246,7 +246,7 @@ impl Poller {
         self.doors[door].again = Some(Instant::now());
     }
 
-    fn admit(&mut self, door: usize, mut stream: Box<dyn Stream>) {
+    fn admit(&mut self, door: usize, mut stream: Box<dyn AnyStream>) {
         let limits = self.doors[door].limits;
         let of_door: Vec<usize> = (self.open.iter())
             .filter(|(_, connection)| connection.door == door)
@@ -254,7 +254,7 @@ impl Poller {
             .collect();
         if of_door.len() >= limits.connections
             && let Some(mut oldest) = self.open.remove(&of_door[0])
-            && matches!(oldest.state, State::Reading(_))
+            && matches!(oldest.state, ConnectionState::Reading(_))
         {
             self.send_off(door, &mut *oldest.stream);
         }
@@ -274,7 +274,7 @@ impl Poller {
         let connection = Connection {
             stream,
             door,
-            state: State::Reading(Vec::new()),
+            state: ConnectionState::Reading(Vec::new()),
             until: Instant::now() + limits.time,
         };
         self.open.insert(number, connection);
@@ -283,7 +283,7 @@ impl Poller {
     }
 
     /// Sends a refusal to a client that exceeds the connection limit, provided that the write does not block.
-    fn send_off(&mut self, door: usize, stream: &mut dyn Stream) {
+    fn send_off(&mut self, door: usize, stream: &mut dyn AnyStream) {
         let text = self.doors[door].service.refuse(Refusal::Crowded);
         let _ = stream.write(&text);
         let _ = stream.end_writing();
@@ -313,7 +313,7 @@ impl Poller {
             let Some(connection) = self.open.get_mut(&number) else {
                 continue;
             };
-            if matches!(connection.state, State::Reading(_)) {
+            if matches!(connection.state, ConnectionState::Reading(_)) {
                 let door = &mut self.doors[connection.door];
                 connection.reply(door, |service| service.refuse(Refusal::Slow));
                 self.proceed(number);
@@ -326,7 +326,7 @@ impl Poller {
 
 impl Connection {
     fn reply(&mut self, door: &mut Door, with: impl FnOnce(&mut dyn Service) -> Vec<u8>) {
-        self.state = State::Writing(with(&mut *door.service), 0);
+        self.state = ConnectionState::Writing(with(&mut *door.service), 0);
         self.until = Instant::now() + door.limits.time;
     }
 
@@ -334,20 +334,20 @@ impl Connection {
     fn proceed(&mut self, door: &mut Door) -> io::Result<()> {
         loop {
             let went_on = match &mut self.state {
-                State::Reading(_) => self.read(door),
-                State::Writing(text, sent) => match self.stream.write(&text[*sent..]) {
+                ConnectionState::Reading(_) => self.read(door),
+                ConnectionState::Writing(text, sent) => match self.stream.write(&text[*sent..]) {
                     Ok(0) => Err(ErrorKind::WriteZero.into()),
                     Ok(n) if *sent + n < text.len() => {
                         *sent += n;
                         Ok(())
                     }
                     Ok(_) => {
-                        self.state = State::Leaving(0);
+                        self.state = ConnectionState::Leaving(0);
                         self.stream.end_writing()
                     }
                     Err(error) => Err(error),
                 },
-                State::Leaving(ignored) => match self.stream.read(&mut [0; 4096]) {
+                ConnectionState::Leaving(ignored) => match self.stream.read(&mut [0; 4096]) {
                     Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
                     Ok(n) => {
                         *ignored += n;
@@ -372,7 +372,7 @@ impl Connection {
     }
 
     fn read(&mut self, door: &mut Door) -> io::Result<()> {
-        let State::Reading(received) = &mut self.state else {
+        let ConnectionState::Reading(received) = &mut self.state else {
             return Ok(());
         };
         let mut bytes = [0; 4096];

@@ -15,7 +15,7 @@
 
 use std::path::PathBuf;
 
-use countersteer_model::trial::{Gain, Measure, TrialPlan};
+use countersteer_model::trial::{Gain, TrialMeasure, TrialPlan};
 use countersteer_model::units::Nanos;
 
 use crate::bpf::Bpf;
@@ -23,9 +23,9 @@ use crate::live::{Live, Targets};
 use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
 use crate::steering::engine::EngineName;
 use crate::steering::error::SteeringError;
-use crate::steering::here::Here;
-use crate::steering::job::{self, Done, Job};
-use crate::steering::supervisor::Control;
+use crate::steering::here::SteeredMachine;
+use crate::steering::job::{self, Job, JobResult};
+use crate::steering::supervisor::RunControl;
 
 /// Fraction of each block that is excluded from the measurement at the block's start.
 const SETTLE: f64 = 0.2;
@@ -59,14 +59,14 @@ pub struct BlockTrial {
 }
 
 /// Results of a trial.
-pub struct Found {
+pub struct TrialResult {
     /// Gain of each program, and of all together.
     pub gains: Vec<Gain>,
     pub overall: Gain,
     /// Quantity by which the arms were compared.
-    pub measure: Measure,
+    pub measure: TrialMeasure,
     /// Results of the run; without them, the program failed and the gains mean nothing.
-    pub done: Done,
+    pub done: JobResult,
 }
 
 impl BlockTrial {
@@ -106,9 +106,9 @@ impl BlockTrial {
     ///
     /// # Errors
     /// A program, policy or machine does not exist or cannot be steered, or the record cannot be written.
-    pub fn run(self) -> anyhow::Result<Found> {
+    pub fn run(self) -> anyhow::Result<TrialResult> {
         job::restore()?;
-        let here = Here::look(self.machine.as_deref())?;
+        let here = SteeredMachine::look(self.machine.as_deref())?;
         let (policy, baseline) = (here.policy(&self.policy)?, here.policy(&self.baseline)?);
         let programs = self.targets.programs(&here.topology)?;
         let ab_trial = AbTrial::new(TrialPlan {
@@ -123,7 +123,7 @@ impl BlockTrial {
         } else {
             ab_trial
         };
-        let control = Control::default();
+        let control = RunControl::default();
         control.lock().fixed = Some("a trial compares two policies; neither can be changed");
         let both = AlternatingPolicies::new(&ab_trial, policy, baseline, None, &control);
         let spec = format!(
@@ -152,7 +152,7 @@ impl BlockTrial {
         };
         let done = job::conduct(job, Box::new(both), &here, programs)?;
         let trial = ab_trial.trial();
-        Ok(Found {
+        Ok(TrialResult {
             gains: trial.gains(),
             overall: trial.overall(),
             measure: trial.measure(),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use countersteer_cache::signature::elf;
 use countersteer_files::read;
-use countersteer_lab::error::{Kind, failure};
+use countersteer_lab::error::{FaultKind, failure};
 use countersteer_report::write_atomically;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -126,11 +126,11 @@ impl Verdicts {
     pub fn import(&mut self, path: &Path) -> anyhow::Result<usize> {
         if !path.exists() {
             let why = format!("there is no file {}", path.display());
-            return Err(failure(Kind::Missing, why));
+            return Err(failure(FaultKind::Missing, why));
         }
         let refused = |why| {
             let why = format!("{}: {why}; nothing was imported", path.display());
-            failure(Kind::BadInput, why)
+            failure(FaultKind::BadInput, why)
         };
         let new = parse(path).map_err(refused)?;
         let count = new.len();
@@ -169,7 +169,7 @@ fn state_folder() -> anyhow::Result<PathBuf> {
     let home = || variable("HOME").map(|home| Path::new(&home).join(".local/state"));
     let folder = state.or_else(home).ok_or_else(|| {
         let why = "neither XDG_STATE_HOME nor HOME is set: there is no folder for verdicts";
-        failure(Kind::Usage, why)
+        failure(FaultKind::Usage, why)
     })?;
     Ok(folder.join("countersteer"))
 }

@@ -1,13 +1,13 @@
 //! The scheduler of a simulated machine as the engine drives it: the model of Linux's fair class, or another one in its place.
 
-use countersteer_model::control::Bandwidth;
+use countersteer_model::control::CpuBandwidth;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::latency::Histogram;
 use countersteer_model::placement::Clamp;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
 
-use crate::linux::{Linux, Switch};
+use crate::linux::{ContextSwitch, Linux};
 
 /// Scheduler that decides when each thread of a simulation runs, and on which CPU.
 ///
@@ -39,13 +39,19 @@ pub trait Scheduler: Send {
     /// Changes a thread's load weight; 1,024 is the weight of nice 0.
     fn set_weight(&mut self, thread: ThreadId, weight: u32, now: Nanos);
     /// Creates a control group, a child of the root group, and returns its index; `None` if the scheduler has no groups.
-    fn add_group(&mut self, _weight: u32, _limit: Option<Bandwidth>) -> Option<u32> {
+    fn add_group(&mut self, _weight: u32, _limit: Option<CpuBandwidth>) -> Option<u32> {
         None
     }
     /// Puts a process into a control group; the threads that it forks later belong to the group.
     fn set_group(&mut self, _process: u32, _group: u32) {}
     /// Sets a thread's utilisation clamp.
     fn set_clamp(&mut self, _thread: ThreadId, _clamp: Clamp, _now: Nanos) {}
+    /// Sets the memory node of a thread's pages; a scheduler may prefer this node.
+    fn set_home(&mut self, _thread: ThreadId, _node: u32) {}
+    /// Moves a runnable thread to an idle CPU of its home node; false if it does not.
+    fn return_home(&mut self, _thread: ThreadId, _now: Nanos) -> bool {
+        false
+    }
     /// Takes a CPU of the machine offline or brings it online; false if the scheduler cannot.
     fn set_online(&mut self, _: &Topology, _cpu: CpuId, _online: bool, _now: Nanos) -> bool {
         false
@@ -57,7 +63,7 @@ pub trait Scheduler: Send {
     /// Handles all events up to `now`.
     fn advance(&mut self, now: Nanos);
     /// Moves the context switches since the last call into a list, in order of time.
-    fn take_switches(&mut self, into: &mut Vec<Switch>);
+    fn take_switches(&mut self, into: &mut Vec<ContextSwitch>);
     /// Thread that runs on a CPU; `None` if the CPU is idle.
     fn running(&self, cpu: CpuId) -> Option<ThreadId>;
     /// CPU on which a thread runs, waits, or last ran.
@@ -121,7 +127,7 @@ impl Scheduler for Linux {
         Self::set_weight(self, thread, weight, now);
     }
 
-    fn add_group(&mut self, weight: u32, limit: Option<Bandwidth>) -> Option<u32> {
+    fn add_group(&mut self, weight: u32, limit: Option<CpuBandwidth>) -> Option<u32> {
         Some(Self::add_group(self, weight, limit))
     }
 
@@ -131,6 +137,14 @@ impl Scheduler for Linux {
 
     fn set_clamp(&mut self, thread: ThreadId, clamp: Clamp, now: Nanos) {
         Self::set_clamp(self, thread, clamp, now);
+    }
+
+    fn set_home(&mut self, thread: ThreadId, node: u32) {
+        Self::set_home(self, thread, node);
+    }
+
+    fn return_home(&mut self, thread: ThreadId, now: Nanos) -> bool {
+        Self::return_home(self, thread, now)
     }
 
     fn set_online(&mut self, topology: &Topology, cpu: CpuId, online: bool, now: Nanos) -> bool {
@@ -150,7 +164,7 @@ impl Scheduler for Linux {
         Self::advance(self, now);
     }
 
-    fn take_switches(&mut self, into: &mut Vec<Switch>) {
+    fn take_switches(&mut self, into: &mut Vec<ContextSwitch>) {
         into.extend(Self::take_switches(self));
     }
 

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use countersteer_model::driver::{DriverConfig, Recorder, drive};
 use countersteer_model::engine::{Applied, Observation};
@@ -134,46 +135,59 @@ fn every_policy_runs_on_every_machine_and_repeats_itself() {
         .iter()
         .map(|(path, text)| Arc::new(Profile::parse(&path.to_string_lossy(), text).unwrap()))
         .collect();
-    for (path, text) in files("machines") {
-        let topology = Arc::new(Topology::new(
-            &Machine::parse(&path.to_string_lossy(), &text).unwrap(),
-        ));
-        // More threads than CPUs on small machines, fewer on large ones.
-        let programs = (0..10).map(|i| PlannedProgram {
-            name: format!("p{i}").into(),
-            profile: Arc::clone(&profiles[i * 7 % profiles.len()]),
-            threads: if i == 0 { 3 } else { 1 },
-            serial_share: 0.0,
-            control: Default::default(),
-            nice: if i == 1 { 5 } else { 0 },
-            start: Nanos::from_millis(if i == 2 { 150 } else { 0 }),
-            bursts: (i == 3).then_some((20e6, Nanos::from_millis(3))),
-            barriers: 1,
-            chunk: None,
-            launch_on: None,
-            scale: 1.0,
-        });
-        let plan = Plan {
-            programs: programs.collect(),
-            ..Plan::default()
+    let machines = files("machines");
+    let next = AtomicUsize::new(0);
+    // Each core takes the next machine.
+    let check = || {
+        while let Some((path, text)) = machines.get(next.fetch_add(1, Relaxed)) {
+            let machine = Machine::parse(&path.to_string_lossy(), text).unwrap();
+            every_policy_runs_on(&Arc::new(Topology::new(&machine)), &profiles);
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(check);
+        }
+    });
+}
+
+fn every_policy_runs_on(topology: &Arc<Topology>, profiles: &[Arc<Profile>]) {
+    // More threads than CPUs on small machines, fewer on large ones.
+    let programs = (0..10).map(|i| PlannedProgram {
+        name: format!("p{i}").into(),
+        profile: Arc::clone(&profiles[i * 7 % profiles.len()]),
+        threads: if i == 0 { 3 } else { 1 },
+        serial_share: 0.0,
+        control: Default::default(),
+        nice: if i == 1 { 5 } else { 0 },
+        start: Nanos::from_millis(if i == 2 { 150 } else { 0 }),
+        bursts: (i == 3).then_some((20e6, Nanos::from_millis(3))),
+        barriers: 1,
+        chunk: None,
+        launch_on: None,
+        scale: 1.0,
+    });
+    let plan = Plan {
+        programs: programs.collect(),
+        ..Plan::default()
+    };
+    for def in POLICIES {
+        let spec = match def.name {
+            "static" => "static:*=machine",
+            // Forecasts with more threads than CPUs simulate their time slices: a few hundred suffice as a check.
+            "best-static" => "best-static:budget=200",
+            name => name,
         };
-        for def in POLICIES {
-            let spec = match def.name {
-                "static" => "static:*=machine",
-                // Forecasts with more threads than CPUs simulate their time slices: a few hundred suffice as a check.
-                "best-static" => "best-static:budget=200",
-                name => name,
-            };
-            for seed in 1..=3 {
-                let first = run(&topology, &plan, spec, seed);
-                if seed == 1 {
-                    assert_eq!(
-                        first,
-                        run(&topology, &plan, spec, seed),
-                        "{spec} on {} does not repeat",
-                        topology.name
-                    );
-                }
+        for seed in 1..=3 {
+            let first = run(topology, &plan, spec, seed);
+            if seed == 1 {
+                assert_eq!(
+                    first,
+                    run(topology, &plan, spec, seed),
+                    "{spec} on {} does not repeat",
+                    topology.name
+                );
             }
         }
     }

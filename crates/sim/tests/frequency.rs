@@ -8,7 +8,7 @@ use countersteer_model::driver::{DriverConfig, drive};
 use countersteer_model::engine::{Engine, Watch};
 use countersteer_model::machine::{Governor, Machine};
 use countersteer_model::placement::{
-    CacheClass, CacheShare, Clamp, ClockLimit, Members, Placement, Reason, Target, ThreadPlacement,
+    CacheShare, Clamp, ClockLimit, Members, Placement, Reason, Target, ThreadPlacement, WayClass,
     Ways,
 };
 use countersteer_model::policy::PolicyRng;
@@ -17,7 +17,7 @@ use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, Simulation};
 use countersteer_sim::linux::LinuxConfig;
-use countersteer_sim::progress::synthetic::{self, Kind};
+use countersteer_sim::progress::synthetic::{self, SyntheticKind};
 use countersteer_sim::progress::{ProgressConfig, synthetic::profile};
 use rand::SeedableRng;
 
@@ -44,7 +44,7 @@ fn machine(top: &str, extra: &str, turbo: &str) -> Arc<Topology> {
     Arc::new(Topology::new(&Machine::parse("four.toml", &text).unwrap()))
 }
 
-fn program(name: &str, kind: Kind) -> PlannedProgram {
+fn program(name: &str, kind: SyntheticKind) -> PlannedProgram {
     PlannedProgram {
         name: name.into(),
         profile: Arc::new(profile(name, &[(kind, INSTRUCTIONS)])),
@@ -304,7 +304,7 @@ fn a_clamp_holds_the_frequency_down_where_a_governor_applies_it() {
 }
 
 /// Completion time of a program next to streams, and number of unsupported hints.
-fn beside_streams(classes: Option<Vec<CacheClass>>) -> (f64, u32) {
+fn beside_streams(classes: Option<Vec<WayClass>>) -> (f64, u32) {
     let topology = machine("", "", "2.0");
     let streams = (1..4).map(|i| program(&format!("s{i}"), synthetic::streaming()));
     let fragile = program("fragile", synthetic::vulnerable(50_000));
@@ -327,7 +327,7 @@ fn beside_streams(classes: Option<Vec<CacheClass>>) -> (f64, u32) {
 #[test]
 fn ways_of_its_own_keep_a_working_set_from_streams() {
     let llc = machine("", "", "2.0").groups_by(GroupBy::Llc)[0].id;
-    let class = |name: &'static str, programs: std::ops::Range<u32>, first, count| CacheClass {
+    let class = |name: &'static str, programs: std::ops::Range<u32>, first, count| WayClass {
         name: name.into(),
         members: Members::Programs(programs.map(ProgramId).collect()),
         shares: vec![CacheShare {

@@ -30,7 +30,7 @@ fn config() -> SimConfig {
 #[test]
 fn machines_that_are_taken_can_be_simulated() {
     let kinds = [synthetic::streaming(), synthetic::vulnerable(20_000)];
-    let program = |kind: synthetic::Kind| PlannedProgram {
+    let program = |kind: synthetic::SyntheticKind| PlannedProgram {
         name: "p".into(),
         profile: Arc::new(synthetic::profile("p", &[(kind, 1_000_000)])),
         threads: 2,

@@ -18,8 +18,8 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
 use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, Simulation};
 use countersteer_sim::linux::LinuxConfig;
-use countersteer_sim::progress::synthetic::{Kind, chase, compute, profile, streaming};
-use countersteer_sim::progress::{Analytic, Counters, ProgressConfig, ProgressModel};
+use countersteer_sim::progress::synthetic::{SyntheticKind, chase, compute, profile, streaming};
+use countersteer_sim::progress::{Analytic, ProgressConfig, ProgressModel, TrueCounters};
 use rand::SeedableRng;
 
 fn machine() -> Arc<Topology> {
@@ -44,7 +44,7 @@ fn sharing(shared: f64, touched_before: f64, invalidated: f64) -> Sharing {
 }
 
 /// Program that was recorded with two threads.
-fn recorded(kind: Kind, sharing: Sharing) -> Arc<Profile> {
+fn recorded(kind: SyntheticKind, sharing: Sharing) -> Arc<Profile> {
     let mut recorded = profile("p", &[(kind, 1_000_000_000)]);
     if let Profile::Recorded(recorded) = &mut recorded {
         recorded.shape.threads = 2;
@@ -54,7 +54,7 @@ fn recorded(kind: Kind, sharing: Sharing) -> Arc<Profile> {
 }
 
 /// Threads of one program on the given CPUs.
-fn program(kind: Kind, sharing: Sharing, cpus: &[u32]) -> Analytic {
+fn program(kind: SyntheticKind, sharing: Sharing, cpus: &[u32]) -> Analytic {
     let config = ProgressConfig {
         costs: false,
         ..ProgressConfig::default()
@@ -76,7 +76,7 @@ fn pki(progress: &mut Analytic) -> [f64; 2] {
     let after = progress.counters(ThreadId(0), ms(3000));
     let instructions = after.instructions - before.instructions;
     [Event::LlcMisses, Event::SharedModified].map(|event| {
-        let of = |c: &Counters| c.event(event).unwrap();
+        let of = |c: &TrueCounters| c.event(event).unwrap();
         (of(&after) - of(&before)) / instructions * 1000.0
     })
 }

@@ -6,8 +6,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_cache::source::{Block, ProgramCopy, Stream, TraceSource};
-use countersteer_cache::tracer::Tracer;
+use countersteer_cache::source::{Block, EventStream, ProgramCopy, TraceSource};
+use countersteer_cache::tracer::ThreadTracer;
 use countersteer_model::driver::{DriverConfig, Recorder, drive};
 use countersteer_model::engine::{Applied, Observation};
 use countersteer_model::events::Event;
@@ -16,7 +16,7 @@ use countersteer_model::metric::MetricBank;
 use countersteer_model::placement::Placement;
 use countersteer_model::policy::PolicyRng;
 use countersteer_model::profile::Profile;
-use countersteer_model::sample::Row;
+use countersteer_model::sample::SampleRow;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
 use countersteer_sim::engine::{
@@ -43,7 +43,7 @@ impl TraceSource for Recorded {
 }
 
 impl ProgramCopy for Recorded {
-    fn stream(&self, thread: u32) -> Box<dyn Stream> {
+    fn stream(&self, thread: u32) -> Box<dyn EventStream> {
         let thread = thread as usize % self.0.len();
         let blocks = Arc::clone(&self.0);
         Box::new(Reading {
@@ -60,7 +60,7 @@ struct Reading {
     next: usize,
 }
 
-impl Stream for Reading {
+impl EventStream for Reading {
     fn next_block(&mut self) -> Block {
         let blocks = &self.blocks[self.thread];
         self.next += 1;
@@ -76,7 +76,7 @@ impl Stream for Reading {
 fn random(lines: u64, stores: bool, threads: u32) -> Recorded {
     let thread = |thread: u32| {
         let mut rng = Pcg64::seed_from_u64(u64::from(thread));
-        let mut tracer = Tracer::new(thread, 1, 0);
+        let mut tracer = ThreadTracer::new(thread, 1, 0);
         let mut blocks = Vec::new();
         for n in 0..LENGTH / 4 / u64::from(threads) {
             tracer.instructions(4);
@@ -99,7 +99,7 @@ fn random(lines: u64, stores: bool, threads: u32) -> Recorded {
 
 /// Profile of such a program, and its trace.
 fn program(name: &str, lines: u64) -> (Arc<Profile>, Arc<dyn TraceSource>) {
-    let kind = synthetic::Kind {
+    let kind = synthetic::SyntheticKind {
         spread: vec![(lines, 250.0)],
         cyclic: Vec::new(),
         cold_pki: 0.0,
@@ -289,7 +289,7 @@ impl Recorder for Together {
         }
         for thread in observation.threads.iter() {
             let program = usize::from(&*thread.name == "p1");
-            let of_thread = |sample: &Row<'_>| sample.thread() == Some(thread.id);
+            let of_thread = |sample: &SampleRow<'_>| sample.thread() == Some(thread.id);
             for sample in observation.samples.iter().filter(of_thread) {
                 let events = [
                     Event::Instructions,
@@ -374,7 +374,7 @@ fn the_same_run_is_the_same_and_a_program_without_a_trace_is_an_error() {
 #[test]
 fn threads_that_write_the_same_lines_take_them_from_each_other() {
     let topology = topology("core2-quad");
-    let kind = synthetic::Kind {
+    let kind = synthetic::SyntheticKind {
         spread: vec![(64, 250.0)],
         ..synthetic::compute()
     };
@@ -396,7 +396,7 @@ fn threads_that_write_the_same_lines_take_them_from_each_other() {
 #[test]
 fn a_line_that_another_core_keeps_writing_is_missed_again() {
     let topology = topology("core2-quad");
-    let kind = synthetic::Kind {
+    let kind = synthetic::SyntheticKind {
         spread: vec![(64, 250.0)],
         ..synthetic::compute()
     };

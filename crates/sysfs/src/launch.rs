@@ -41,13 +41,13 @@ pub enum LaunchError {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum ExitEnding {
     /// Exited by itself, with this code.
     Exited(i32),
     Signaled(i32),
 }
 
-impl Ending {
+impl ExitEnding {
     /// Returns the exit code that a shell would report.
     #[must_use]
     pub const fn code(self) -> i32 {
@@ -60,7 +60,7 @@ impl Ending {
 
 /// Program that waits before its `exec`.
 #[derive(Debug)]
-pub struct Held {
+pub struct WaitingProgram {
     program: String,
     pid: Pid,
     gate: Option<OwnedFd>,
@@ -75,7 +75,7 @@ pub fn hold(
     command: &[String],
     bind: Option<&CpuSet>,
     output: Option<&Path>,
-) -> Result<Held, LaunchError> {
+) -> Result<WaitingProgram, LaunchError> {
     let program = command.first().cloned().unwrap_or_default();
     let failed = |e: io::Error| LaunchError::Start {
         program: program.clone(),
@@ -102,7 +102,7 @@ pub fn hold(
     // SAFETY: until `exec` the child calls only functions that are safe after a fork of a threaded process. These are system
     // calls on existing memory, and `execvp`, which does not allocate in the supported C libraries.
     match unsafe { fork() }.map_err(|e| failed(e.into()))? {
-        ForkResult::Parent { child } => Ok(Held {
+        ForkResult::Parent { child } => Ok(WaitingProgram {
             program,
             pid: child,
             gate: Some(gate),
@@ -166,7 +166,7 @@ fn mask(cpus: &CpuSet) -> Mask {
     mask
 }
 
-impl Held {
+impl WaitingProgram {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid.as_raw().unsigned_abs()
@@ -205,23 +205,25 @@ impl Held {
 
     /// Waits until the program has ended.
     #[must_use]
-    pub fn wait(&self) -> Ending {
+    pub fn wait(&self) -> ExitEnding {
         loop {
             match waitpid(self.pid, None) {
-                Ok(WaitStatus::Exited(_, code)) => return Ending::Exited(code),
-                Ok(WaitStatus::Signaled(_, signal, _)) => return Ending::Signaled(signal as i32),
+                Ok(WaitStatus::Exited(_, code)) => return ExitEnding::Exited(code),
+                Ok(WaitStatus::Signaled(_, signal, _)) => {
+                    return ExitEnding::Signaled(signal as i32);
+                }
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
-                Err(_) => return Ending::Exited(0),
+                Err(_) => return ExitEnding::Exited(0),
             }
         }
     }
 
     /// Returns the ending of the program; `None` while it runs.
     #[must_use]
-    pub fn ended(&self) -> Option<Ending> {
+    pub fn ended(&self) -> Option<ExitEnding> {
         match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::Exited(_, code)) => Some(Ending::Exited(code)),
-            Ok(WaitStatus::Signaled(_, signal, _)) => Some(Ending::Signaled(signal as i32)),
+            Ok(WaitStatus::Exited(_, code)) => Some(ExitEnding::Exited(code)),
+            Ok(WaitStatus::Signaled(_, signal, _)) => Some(ExitEnding::Signaled(signal as i32)),
             _ => None,
         }
     }
@@ -233,7 +235,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for WaitingProgram {
     /// A program that was never released ends when the gate closes. It must not remain as a zombie.
     fn drop(&mut self) {
         if self.gate.take().is_some() {
@@ -264,7 +266,7 @@ mod tests {
         );
         assert_eq!(held.ended(), None);
         held.release().unwrap();
-        assert_eq!(held.wait(), Ending::Exited(7));
+        assert_eq!(held.wait(), ExitEnding::Exited(7));
         assert_eq!(std::fs::read_to_string(output.path()).unwrap(), "done\n");
     }
 
@@ -280,6 +282,6 @@ mod tests {
         let pid = held.pid();
         drop(held);
         assert!(!PROC.has(pid), "no zombie");
-        assert_eq!(Ending::Signaled(9).code(), 137);
+        assert_eq!(ExitEnding::Signaled(9).code(), 137);
     }
 }

@@ -5,6 +5,7 @@
 //! neither counts events nor makes decisions. A feature that the machine lacks is [`unavailable::Unavailable`], with the remedy.
 
 pub mod cgroup;
+pub mod described;
 pub mod files;
 pub mod launch;
 pub mod pidfd;

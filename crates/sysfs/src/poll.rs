@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use signal_hook::consts::SIGTERM;
 
-use crate::signals::Signals;
+use crate::signals::EndSignals;
 
 /// Reason for a wake-up; all fields are false or `None` after a timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub type Came = Vec<PollFlags>;
 pub struct Poller {
     /// Awaited processes.
     processes: Vec<OwnedFd>,
-    signals: Signals,
+    signals: EndSignals,
     /// A byte on this stream ends the session, as a signal would.
     stop: (UnixStream, UnixStream),
 }
@@ -48,7 +48,7 @@ impl Poller {
         stop.0.set_nonblocking(true)?;
         Ok(Self {
             processes,
-            signals: Signals::listen()?,
+            signals: EndSignals::listen()?,
             stop,
         })
     }

@@ -106,7 +106,7 @@ pub struct Status {
 
 /// Sums that the kernel keeps for a thread since its start (`schedstat`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
+pub struct SchedstatSums {
     pub ran_ns: u64,
     /// Run-queue latency: time in which it was runnable and waited for a CPU.
     pub waited_ns: u64,
@@ -116,7 +116,7 @@ pub struct Sums {
 
 /// Time that tasks were stalled on a resource, in microseconds since boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pressure {
+pub struct StallTime {
     /// Time in which at least one task was stalled.
     pub some_us: Option<u64>,
     /// Time in which all tasks were stalled.
@@ -357,7 +357,7 @@ impl Procfs {
 
     /// Returns the sums of a live thread; `None` if the kernel does not keep them.
     #[must_use]
-    pub fn sums(&self, tid: u32) -> Option<Sums> {
+    pub fn sums(&self, tid: u32) -> Option<SchedstatSums> {
         self.read(&format!("{tid}/schedstat"), parse::sums).ok()
     }
 
@@ -365,7 +365,7 @@ impl Procfs {
     ///
     /// # Errors
     /// Fails if the kernel does not keep them.
-    pub fn own_sums(&self) -> Result<Sums, ProcError> {
+    pub fn own_sums(&self) -> Result<SchedstatSums, ProcError> {
         self.read("self/schedstat", parse::sums)
     }
 
@@ -373,7 +373,7 @@ impl Procfs {
     ///
     /// # Errors
     /// Fails if the kernel does not keep it, or the file cannot be parsed.
-    pub fn pressure(&self, resource: &str) -> Result<Pressure, ProcError> {
+    pub fn pressure(&self, resource: &str) -> Result<StallTime, ProcError> {
         self.read(&format!("pressure/{resource}"), parse::pressure)
     }
 

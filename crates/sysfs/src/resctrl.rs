@@ -1,7 +1,7 @@
 //! resctrl, the kernel's file system of cache monitoring and cache allocation (Intel RDT, AMD QoS, Arm MPAM).
 //!
 //! Input: a root directory, in whose `sys/fs/resctrl` it is mounted. Output: possible partitions of caches and bandwidth
-//! ([`Allocation`], [`Bandwidth`]), lines of `schemata` files ([`Line`]), groups of threads, and the monitored values of a
+//! ([`Allocation`], [`MemoryBandwidthLimits`]), lines of `schemata` files ([`SchemataLine`]), groups of threads, and the monitored values of a
 //! group. An error names the file, its line if it was parsed, and the remedy.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::unavailable::Unavailable;
 pub const PREFIX: &str = "countersteer-";
 
 /// Operations of the kernel beyond reading and writing files.
-pub trait Groups: Send {
+pub trait GroupFolders: Send {
     /// Makes a group; fails if the hardware supports no more groups.
     fn make(&mut self, group: &Path) -> io::Result<()>;
     /// Removes a group; its threads return to the group they came from.
@@ -28,9 +28,9 @@ pub trait Groups: Send {
 
 /// The real kernel: creating a folder makes a group.
 #[derive(Debug)]
-pub struct Kernel;
+pub struct ResctrlKernel;
 
-impl Groups for Kernel {
+impl GroupFolders for ResctrlKernel {
     fn make(&mut self, group: &Path) -> io::Result<()> {
         std::fs::create_dir(group)
     }
@@ -51,13 +51,13 @@ impl Groups for Kernel {
 
 /// Line of a `schemata` file, `L3:0=fff;1=fff`: the share of a group in each cache or memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct SchemataLine {
     pub resource: String,
     /// Way masks of caches or limits of memories, by the kernel's numbers of these.
     pub domains: BTreeMap<u32, u64>,
 }
 
-impl Line {
+impl SchemataLine {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (resource, domains) = text.trim().split_once(':')?;
@@ -89,7 +89,7 @@ fn is_mask(resource: &str) -> bool {
     resource.starts_with('L')
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for SchemataLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.resource)?;
         for (nth, (domain, value)) in self.domains.iter().enumerate() {
@@ -111,7 +111,7 @@ pub struct Allocation {
     /// Smallest number of ways of a group.
     pub least: u32,
     /// Lines of the root group about these caches, at least one: two if code and data are separate.
-    pub lines: Vec<Line>,
+    pub lines: Vec<SchemataLine>,
 }
 
 impl Allocation {
@@ -126,15 +126,15 @@ impl Allocation {
 
 /// Possible limits of the memory bandwidth, in percent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bandwidth {
+pub struct MemoryBandwidthLimits {
     pub least: u32,
     /// Granularity: the kernel rounds percentages up to multiples of it.
     pub step: u32,
     /// Line of the root group.
-    pub line: Line,
+    pub line: SchemataLine,
 }
 
-impl Bandwidth {
+impl MemoryBandwidthLimits {
     /// Returns the limit that a group gets for this percentage.
     #[must_use]
     pub fn limit(&self, percent: u32) -> u64 {
@@ -147,19 +147,19 @@ impl Bandwidth {
 pub struct Resctrl {
     proc: Procfs,
     mount: PathBuf,
-    groups: Box<dyn Groups>,
+    groups: Box<dyn GroupFolders>,
 }
 
 impl Resctrl {
     /// Returns the resctrl of the machine whose file systems are below `root`.
     #[must_use]
     pub fn at(root: &Path) -> Self {
-        Self::over(root, Box::new(Kernel))
+        Self::over(root, Box::new(ResctrlKernel))
     }
 
     /// Returns the resctrl below `root`, with a replacement for the kernel.
     #[must_use]
-    pub fn over(root: &Path, groups: Box<dyn Groups>) -> Self {
+    pub fn over(root: &Path, groups: Box<dyn GroupFolders>) -> Self {
         Self {
             proc: Procfs::below(root),
             mount: root.join("sys/fs/resctrl"),
@@ -174,7 +174,7 @@ impl Resctrl {
     }
 
     /// Returns the interface that makes and removes groups.
-    pub fn groups(&mut self) -> &mut dyn Groups {
+    pub fn groups(&mut self) -> &mut dyn GroupFolders {
         &mut *self.groups
     }
 
@@ -191,7 +191,7 @@ impl Resctrl {
             return Err(self.unavailable(lacks));
         }
         let lines = self.schemata("L3")?;
-        let Some(Line { resource, .. }) = lines.first() else {
+        let Some(SchemataLine { resource, .. }) = lines.first() else {
             return Err(self.unavailable(lacks));
         };
         let info = self.mount.join("info").join(resource);
@@ -210,7 +210,7 @@ impl Resctrl {
     ///
     /// # Errors
     /// Fails if a file cannot be read.
-    pub fn bandwidth(&self) -> Result<Option<Bandwidth>, Unavailable> {
+    pub fn bandwidth(&self) -> Result<Option<MemoryBandwidthLimits>, Unavailable> {
         let line = self.schemata("MB")?.into_iter().next();
         let Some(line) = line.filter(|line| line.domains.values().all(|limit| *limit == 100))
         else {
@@ -218,7 +218,7 @@ impl Resctrl {
         };
         let info = self.mount.join("info/MB");
         let number = |file| parsed(&info.join(file), "a number", |t| t.parse().ok());
-        Ok(Some(Bandwidth {
+        Ok(Some(MemoryBandwidthLimits {
             least: number("min_bandwidth")?,
             step: number("bandwidth_gran")?,
             line,
@@ -259,7 +259,7 @@ impl Resctrl {
     }
 
     /// Returns the root group's lines whose resource has this prefix.
-    fn schemata(&self, resource: &str) -> Result<Vec<Line>, Unavailable> {
+    fn schemata(&self, resource: &str) -> Result<Vec<SchemataLine>, Unavailable> {
         let path = self.mount.join("schemata");
         let text = read(&path)?;
         let lines = text.lines().enumerate();
@@ -267,7 +267,7 @@ impl Resctrl {
             .filter(|(_, line)| line.trim_start().starts_with(resource))
             .map(|(nth, line)| {
                 let expected = "`RESOURCE:DOMAIN=VALUE;...`";
-                Line::parse(line).ok_or_else(|| malformed(&path, nth + 1, expected, line))
+                SchemataLine::parse(line).ok_or_else(|| malformed(&path, nth + 1, expected, line))
             })
             .collect()
     }
@@ -276,7 +276,7 @@ impl Resctrl {
     ///
     /// # Errors
     /// Returns the kernel's reason if it refuses.
-    pub fn set(&self, group: &Path, lines: &[Line]) -> Result<(), Unavailable> {
+    pub fn set(&self, group: &Path, lines: &[SchemataLine]) -> Result<(), Unavailable> {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let path = group.join("schemata");
         std::fs::write(&path, &text).map_err(|source| {

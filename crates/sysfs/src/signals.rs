@@ -19,11 +19,22 @@ pub fn default_sigpipe() {
     }
 }
 
+/// Blocks SIGPIPE for this thread: its writes to a closed pipe return an error, and the process continues. A closed stdout still
+/// ends the process through any other thread.
+///
+/// # Errors
+/// Never fails on Linux.
+pub fn block_sigpipe() -> io::Result<()> {
+    let mut signals = nix::sys::signal::SigSet::empty();
+    signals.add(nix::sys::signal::Signal::SIGPIPE);
+    Ok(signals.thread_block()?)
+}
+
 /// Signals that ask a program to end. Several listeners are possible; each receives all signals.
 #[derive(Debug)]
-pub struct Signals(SignalDelivery<UnixStream, WithOrigin>);
+pub struct EndSignals(SignalDelivery<UnixStream, WithOrigin>);
 
-impl Signals {
+impl EndSignals {
     /// Catches the signals: from now on they do not end this process.
     ///
     /// # Errors
@@ -49,7 +60,7 @@ impl Signals {
     }
 }
 
-impl AsFd for Signals {
+impl AsFd for EndSignals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.get_read().as_fd()
     }

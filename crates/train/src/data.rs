@@ -74,7 +74,7 @@ impl Feature {
 
 /// Row of a sample.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct TypeRow {
     /// Row of the samples from which the table is made.
     pub sample: usize,
     /// Rows of [`Data::families`].
@@ -94,7 +94,7 @@ pub struct Row {
 pub struct Data {
     pub families: Vec<String>,
     pub features: Vec<Feature>,
-    pub rows: Vec<Row>,
+    pub rows: Vec<TypeRow>,
     pub target: Target,
 }
 
@@ -140,7 +140,7 @@ impl Data {
             let s = &samples[*sample];
             let logarithms: Vec<f64> = values.iter().map(|v| v[nth]).collect();
             let columns = features.iter().zip(&logarithms);
-            Row {
+            TypeRow {
                 sample: *sample,
                 families: s
                     .families

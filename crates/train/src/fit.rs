@@ -7,7 +7,7 @@ use smartcore::linalg::basic::arrays::Array;
 use smartcore::linalg::basic::matrix::DenseMatrix;
 use smartcore::linalg::traits::cholesky::CholeskyDecomposable;
 
-use crate::data::{BASIS, Data, Row};
+use crate::data::{BASIS, Data, TypeRow};
 
 /// Sums of products of columns, and of columns with the truth.
 #[derive(Clone)]
@@ -72,7 +72,7 @@ impl Products {
 
 /// Fitted sum.
 #[derive(Clone, Debug)]
-pub struct Sum {
+pub struct FittedSum {
     /// Rows of [`Data::features`].
     pub features: Vec<usize>,
     pub intercept: f64,
@@ -80,7 +80,7 @@ pub struct Sum {
     pub coefficients: Vec<[f64; BASIS]>,
 }
 
-impl Sum {
+impl FittedSum {
     /// Contribution of a feature at a value of its logarithm.
     #[must_use]
     pub fn adds(&self, data: &Data, nth: usize, logarithm: f64) -> f64 {
@@ -90,7 +90,7 @@ impl Sum {
     }
 
     #[must_use]
-    pub fn of(&self, data: &Data, row: &Row) -> f64 {
+    pub fn of(&self, data: &Data, row: &TypeRow) -> f64 {
         let adds = |nth| self.adds(data, nth, row.logarithms[self.features[nth]]);
         self.intercept + (0..self.features.len()).map(adds).sum::<f64>()
     }
@@ -132,7 +132,7 @@ impl<'a> Fitter<'a> {
 
     /// Sum over chosen features, without the rows of a family; `None` if the normal matrix is singular.
     #[must_use]
-    pub fn fit(&self, features: &[usize], without: Option<usize>, ridge: f64) -> Option<Sum> {
+    pub fn fit(&self, features: &[usize], without: Option<usize>, ridge: f64) -> Option<FittedSum> {
         let first = features.iter().map(|f| Data::first_column(*f));
         let columns: Vec<usize> = std::iter::once(0)
             .chain(first.flat_map(|c| c..c + BASIS))
@@ -150,7 +150,7 @@ impl<'a> Fitter<'a> {
             Some(_) => products.solve(&(0..columns.len()).collect::<Vec<_>>(), ridge),
         }?;
         let (intercept, rest) = solved.split_first()?;
-        Some(Sum {
+        Some(FittedSum {
             features: features.to_vec(),
             intercept: *intercept,
             coefficients: rest

@@ -6,7 +6,7 @@
 
 use countersteer_model::events::Event;
 use countersteer_model::metric::Round;
-use countersteer_model::models::{Judged, Model, Prediction, abstains};
+use countersteer_model::models::{FactorPrediction, FixedPointModel, Judged, abstains};
 use countersteer_model::sample::{Sample, Samples};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ThreadId};
@@ -16,7 +16,7 @@ use smartcore::linalg::basic::matrix::DenseMatrix;
 use smartcore::linear::ridge_regression::{RidgeRegression, RidgeRegressionParameters};
 use smartcore::xgboost::xgb_regressor::{XGRegressor, XGRegressorParameters};
 
-use crate::data::{Data, Row};
+use crate::data::{Data, TypeRow};
 use crate::export;
 use crate::rows::TrainingRow;
 use crate::train::train;
@@ -26,7 +26,7 @@ const FOLDS: usize = 8;
 
 /// Row of the table of models.
 #[derive(Clone, Debug, Serialize)]
-pub struct Line {
+pub struct ModelLine {
     pub name: &'static str,
     /// Correlation of predicted and true factors over all samples.
     pub r: f64,
@@ -36,8 +36,8 @@ pub struct Line {
 
 /// Table of models on left-out families.
 #[derive(Clone, Debug)]
-pub struct Verdict {
-    pub lines: Vec<Line>,
+pub struct LeftOutTable {
+    pub lines: Vec<ModelLine>,
     pub judged: Judged,
     /// Share of true factors in the constant's interval.
     pub constant_coverage: f64,
@@ -46,7 +46,7 @@ pub struct Verdict {
 }
 
 /// Predictions for a row that was left out.
-struct Predicted {
+struct LeftOutPrediction {
     row: usize,
     /// Prediction of each model in [`NAMES`].
     by: [f64; NAMES.len()],
@@ -75,9 +75,9 @@ pub fn judge(
     data: &Data,
     most_events: usize,
     with_yardsticks: bool,
-) -> Option<Verdict> {
+) -> Option<LeftOutTable> {
     let folds = folds(data);
-    let predicted: Vec<Predicted> = folds
+    let predicted: Vec<LeftOutPrediction> = folds
         .par_iter()
         .filter_map(|fold| {
             predict(
@@ -97,20 +97,20 @@ pub fn judge(
             .iter()
             .map(|p| (p.by[nth], data.rows[p.row].truth, data.rows[p.row].weight))
             .collect();
-        Line {
+        ModelLine {
             name,
             r: correlation(&pairs),
             error: mape(&pairs),
         }
     };
-    let lines: Vec<Line> = NAMES.iter().enumerate().map(line).collect();
+    let lines: Vec<ModelLine> = NAMES.iter().enumerate().map(line).collect();
     let total: f64 = predicted.iter().map(|p| data.rows[p.row].weight).sum();
-    let share = |of: &dyn Fn(&Predicted) -> bool| {
+    let share = |of: &dyn Fn(&LeftOutPrediction) -> bool| {
         let held = predicted.iter().filter(|p| of(p));
         held.map(|p| data.rows[p.row].weight).sum::<f64>() / total
     };
     let steps = lines.last()?;
-    let within = |p: &Predicted, by: usize, width: f64| {
+    let within = |p: &LeftOutPrediction, by: usize, width: f64| {
         (data.rows[p.row].truth / p.by[by] - 1.0).abs() <= width
     };
     let judged = Judged {
@@ -120,7 +120,7 @@ pub fn judge(
         coverage: share(&|p| within(p, NAMES.len() - 1, p.width)),
         abstains: share(&|p| p.abstains),
     };
-    Some(Verdict {
+    Some(LeftOutTable {
         lines,
         judged,
         constant_coverage: share(&|p| within(p, 0, p.constant_width)),
@@ -148,7 +148,7 @@ fn predict(
     fold: &[usize],
     most_events: usize,
     with_yardsticks: bool,
-) -> Option<Vec<Predicted>> {
+) -> Option<Vec<LeftOutPrediction>> {
     let trained = train(data, fold, most_events)?;
     let file = export::file(
         topology,
@@ -158,8 +158,8 @@ fn predict(
         String::new(),
         Judged::default(),
     );
-    let model = Model::new(&file);
-    let seen = |row: &&Row| row.families.iter().all(|f| !fold.contains(f));
+    let model = FixedPointModel::new(&file);
+    let seen = |row: &&TypeRow| row.families.iter().all(|f| !fold.contains(f));
     let fitted = if with_yardsticks {
         Some(yardsticks(data.rows.iter().filter(seen))?)
     } else {
@@ -184,7 +184,7 @@ fn predict(
                 trained.factor.of(data, of),
                 predicted.factor,
             ];
-            Some(Predicted {
+            Some(LeftOutPrediction {
                 row,
                 by: by.map(|factor| factor.clamp(least, most)),
                 width: predicted.width,
@@ -196,10 +196,10 @@ fn predict(
 }
 
 type Ridge = RidgeRegression<f64, f64, DenseMatrix<f64>, Vec<f64>>;
-type Trees = XGRegressor<f64, f64, DenseMatrix<f64>, Vec<f64>>;
+type TreeChoice = XGRegressor<f64, f64, DenseMatrix<f64>, Vec<f64>>;
 
 /// Models of the factor's logarithm over the logarithms of all ratios.
-fn yardsticks<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<(Ridge, Trees)> {
+fn yardsticks<'a>(rows: impl Iterator<Item = &'a TypeRow>) -> Option<(Ridge, TreeChoice)> {
     let (x, y): (Vec<Vec<f64>>, Vec<f64>) = rows
         .map(|row| (row.logarithms.clone(), row.truth.ln()))
         .unzip();
@@ -215,12 +215,16 @@ fn yardsticks<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<(Ridge, Trees)>
         .with_seed(1);
     Some((
         Ridge::fit(&x, &y, ridge).ok()?,
-        Trees::fit(&x, &y, trees).ok()?,
+        TreeChoice::fit(&x, &y, trees).ok()?,
     ))
 }
 
 /// Prediction of a file's tables for a sample, as policies would get it.
-pub(crate) fn by_file(model: &Model, sample: &TrainingRow, core_type: usize) -> Option<Prediction> {
+pub(crate) fn by_file(
+    model: &FixedPointModel,
+    sample: &TrainingRow,
+    core_type: usize,
+) -> Option<FactorPrediction> {
     let counted = counted(sample, core_type, model.events().into_iter());
     model.predict(&Round::of(&counted)?)
 }

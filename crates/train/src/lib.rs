@@ -3,6 +3,7 @@ pub mod data;
 pub mod export;
 pub mod fit;
 pub mod judge;
+pub mod material;
 pub mod model;
 pub mod moves;
 pub mod prim;

@@ -4,11 +4,11 @@
 //! the move paid. A thread continues the same phase right after most moves, so that its speeds on both sides are of the same kind of
 //! work. Moves at which the work changed are left out.
 
-use countersteer_model::sample::{Row, Samples};
+use countersteer_model::sample::{SampleRow, Samples};
 use countersteer_model::topology::Topology;
 
-use crate::records::{Window, is_drifted};
-use crate::rows::{Counted, TrainingRow};
+use crate::records::{WindowCounts, is_drifted};
+use crate::rows::{CountedInterval, TrainingRow};
 
 /// Run time on each side of a move that counts, at most and at least, in nanoseconds.
 const SIDE_MOST_NS: f64 = 40e6;
@@ -20,7 +20,7 @@ const PAYS: f64 = 0.02;
 
 /// Samples of one thread in a run, in order of time.
 #[derive(Clone, Debug)]
-pub struct Life {
+pub struct ThreadSamples {
     pub program: String,
     /// Family; programs of one family are never on both sides of a validation.
     pub family: String,
@@ -29,7 +29,7 @@ pub struct Life {
 
 /// Labelled moves.
 #[derive(Clone, Debug, Default)]
-pub struct Moves {
+pub struct LabelledMoves {
     /// Counts on the fastest and on the slowest core type, one row per move.
     pub rows: Vec<TrainingRow>,
     /// Moves after which the thread was faster.
@@ -40,15 +40,15 @@ pub struct Moves {
 }
 
 /// Run of one thread on one core type.
-struct Stay {
+struct TypeStay {
     core_type: usize,
     samples: Vec<usize>,
 }
 
 /// Pairs the samples before and after each move between the extreme core types of a machine.
 #[must_use]
-pub fn moves(topology: &Topology, lives: &[Life]) -> Moves {
-    let mut found = Moves::default();
+pub fn moves(topology: &Topology, lives: &[ThreadSamples]) -> LabelledMoves {
+    let mut found = LabelledMoves::default();
     let Some(slowest) = topology.core_types.len().checked_sub(1).filter(|n| *n > 0) else {
         return found;
     };
@@ -59,7 +59,7 @@ pub fn moves(topology: &Topology, lives: &[Life]) -> Moves {
             if ends != [0, slowest] && ends != [slowest, 0] {
                 continue;
             }
-            let rows = |stay: &Stay| -> Vec<Row<'_>> {
+            let rows = |stay: &TypeStay| -> Vec<SampleRow<'_>> {
                 let rows = stay.samples.iter();
                 rows.filter_map(|row| life.samples.row(*row)).collect()
             };
@@ -74,7 +74,7 @@ pub fn moves(topology: &Topology, lives: &[Life]) -> Moves {
                 continue;
             }
             found.paid += usize::from(after.speed() > before.speed() * (1.0 + PAYS));
-            let mut counts = vec![Counted::default(); slowest + 1];
+            let mut counts = vec![CountedInterval::default(); slowest + 1];
             (counts[ends[0]], counts[ends[1]]) = (before, after);
             found.rows.push(TrainingRow {
                 program: life.program.clone(),
@@ -86,13 +86,13 @@ pub fn moves(topology: &Topology, lives: &[Life]) -> Moves {
     found
 }
 
-fn stays(samples: &Samples) -> Vec<Stay> {
-    let mut stays: Vec<Stay> = Vec::new();
+fn stays(samples: &Samples) -> Vec<TypeStay> {
+    let mut stays: Vec<TypeStay> = Vec::new();
     for (row, sample) in samples.iter().enumerate() {
         let core_type = sample.core_type.index();
         match stays.last_mut().filter(|s| s.core_type == core_type) {
             Some(stay) => stay.samples.push(row),
-            None => stays.push(Stay {
+            None => stays.push(TypeStay {
                 core_type,
                 samples: vec![row],
             }),
@@ -102,7 +102,7 @@ fn stays(samples: &Samples) -> Vec<Stay> {
 }
 
 /// Leaves out the samples after a move until the caches are full again.
-fn settled(mut rows: Vec<Row<'_>>) -> Vec<Row<'_>> {
+fn settled(mut rows: Vec<SampleRow<'_>>) -> Vec<SampleRow<'_>> {
     let mut ran = 0.0;
     let cold = rows.iter().take_while(|row| {
         ran += row.running.0 as f64;
@@ -114,8 +114,8 @@ fn settled(mut rows: Vec<Row<'_>>) -> Vec<Row<'_>> {
 }
 
 /// Counts of the samples next to a move; `None` if they are of too short a time, or lack instructions or cycles.
-fn side<'s>(rows: impl Iterator<Item = Row<'s>>) -> Option<Counted> {
-    let mut sum = Window::default();
+fn side<'s>(rows: impl Iterator<Item = SampleRow<'s>>) -> Option<CountedInterval> {
+    let mut sum = WindowCounts::default();
     let mut ran = 0.0;
     for row in rows {
         if ran >= SIDE_MOST_NS {

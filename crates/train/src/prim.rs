@@ -17,7 +17,7 @@
 
 use countersteer_model::events::Event;
 use countersteer_model::models::swaps::{
-    Bound, FEATURES, SCHEMA, Side, SwapFile, SwapRule, SwapsJudged,
+    FEATURES, FeatureInterval, SCHEMA, SwapFile, SwapRule, SwapSide, SwapsJudged,
 };
 use countersteer_model::topology::Topology;
 use rand::{RngExt, SeedableRng};
@@ -39,15 +39,15 @@ const COLUMNS: usize = 2 * FEATURES.len();
 
 /// Two samples: features of both, and the part of the energy that their exchange saves.
 #[derive(Clone, Copy, Debug)]
-pub struct Pair {
+pub struct SamplePair {
     pub features: [f64; COLUMNS],
     pub saving: f64,
 }
 
 /// Bounds of each feature; both ends are inside.
-pub type Bounds = [(f64, f64); COLUMNS];
+pub type FeatureBounds = [(f64, f64); COLUMNS];
 
-const ALL: Bounds = [(f64::NEG_INFINITY, f64::INFINITY); COLUMNS];
+const ALL: FeatureBounds = [(f64::NEG_INFINITY, f64::INFINITY); COLUMNS];
 
 /// Induces the rules of a machine from samples of programs; `None` if it has one core type, or fewer than six families.
 #[must_use]
@@ -134,7 +134,7 @@ fn pairs(
     counted: &[bool; FEATURES.len()],
     count: usize,
     rng: &mut rand_pcg::Pcg64,
-) -> Vec<Pair> {
+) -> Vec<SamplePair> {
     let of_family: Vec<Vec<&TrainingRow>> = families
         .iter()
         .map(|family| {
@@ -156,7 +156,11 @@ fn pairs(
     all
 }
 
-fn pair(big: &TrainingRow, small: &TrainingRow, counted: &[bool; FEATURES.len()]) -> Option<Pair> {
+fn pair(
+    big: &TrainingRow,
+    small: &TrainingRow,
+    counted: &[bool; FEATURES.len()],
+) -> Option<SamplePair> {
     let slow = small.counts.len() - 1;
     let energy = |s: &TrainingRow, core_type: usize| {
         let energy = s.ratio(core_type, Event::EnergyNj, Event::Instructions);
@@ -165,7 +169,7 @@ fn pair(big: &TrainingRow, small: &TrainingRow, counted: &[bool; FEATURES.len()]
     let present = energy(big, 0) + energy(small, slow);
     let exchanged = energy(big, slow) + energy(small, 0);
     let (a, b) = (features(big, 0, counted)?, features(small, slow, counted)?);
-    let pair = Pair {
+    let pair = SamplePair {
         features: std::array::from_fn(|c| if c < a.len() { a[c] } else { b[c - a.len()] }),
         saving: 1.0 - exchanged / present,
     };
@@ -174,15 +178,16 @@ fn pair(big: &TrainingRow, small: &TrainingRow, counted: &[bool; FEATURES.len()]
 
 /// Boxes of pairs whose exchange saves energy, best first.
 #[must_use]
-pub fn boxes(known: &[Pair], unseen: &[Pair]) -> Vec<Bounds> {
-    let mut left: Vec<&Pair> = known.iter().collect();
+pub fn boxes(known: &[SamplePair], unseen: &[SamplePair]) -> Vec<FeatureBounds> {
+    let mut left: Vec<&SamplePair> = known.iter().collect();
     let mut found = Vec::new();
     let least = (SUPPORT * known.len() as f64).ceil() as usize;
     while found.len() < MOST_RULES && left.len() > least {
         let peeled = peel(&left, least);
         let pasted = paste(peeled, &left);
-        let saves = |pairs: &[&Pair]| mean(pairs.iter().filter(|p| is_inside(&pasted, p))) > 0.0;
-        let unseen: Vec<&Pair> = unseen.iter().collect();
+        let saves =
+            |pairs: &[&SamplePair]| mean(pairs.iter().filter(|p| is_inside(&pasted, p))) > 0.0;
+        let unseen: Vec<&SamplePair> = unseen.iter().collect();
         if pasted == ALL || !saves(&left) || !saves(&unseen) {
             break;
         }
@@ -192,23 +197,23 @@ pub fn boxes(known: &[Pair], unseen: &[Pair]) -> Vec<Bounds> {
     found
 }
 
-fn is_inside(bounds: &Bounds, pair: &Pair) -> bool {
+fn is_inside(bounds: &FeatureBounds, pair: &SamplePair) -> bool {
     let within = |(value, (least, most)): (&f64, &(f64, f64))| value >= least && value <= most;
     pair.features.iter().zip(bounds).all(within)
 }
 
 /// Mean saving; 0 without pairs.
-fn mean<'a>(pairs: impl Iterator<Item = &'a &'a Pair>) -> f64 {
+fn mean<'a>(pairs: impl Iterator<Item = &'a &'a SamplePair>) -> f64 {
     let (sum, count) = pairs.fold((0.0, 0.0), |(sum, count), p| (sum + p.saving, count + 1.0));
     if count > 0.0 { sum / count } else { 0.0 }
 }
 
 /// Removes, starting from all pairs, the parts that save least.
-fn peel(all: &[&Pair], least: usize) -> Bounds {
+fn peel(all: &[&SamplePair], least: usize) -> FeatureBounds {
     let mut bounds = ALL;
-    let mut inside: Vec<&Pair> = all.to_vec();
+    let mut inside: Vec<&SamplePair> = all.to_vec();
     while inside.len() > least {
-        let mut best: Option<(f64, Bounds)> = None;
+        let mut best: Option<(f64, FeatureBounds)> = None;
         for column in 0..COLUMNS {
             for cut in cuts(&inside, column) {
                 let mut smaller = bounds;
@@ -230,7 +235,7 @@ fn peel(all: &[&Pair], least: usize) -> Bounds {
 }
 
 /// Bounds of a feature's values without the lowest, and without the highest part of them.
-fn cuts(inside: &[&Pair], column: usize) -> [(f64, f64); 2] {
+fn cuts(inside: &[&SamplePair], column: usize) -> [(f64, f64); 2] {
     let mut values: Vec<f64> = inside.iter().map(|p| p.features[column]).collect();
     values.sort_by(f64::total_cmp);
     let part = ((ALPHA * values.len() as f64) as usize).clamp(1, values.len() - 1);
@@ -246,8 +251,8 @@ fn cuts(inside: &[&Pair], column: usize) -> [(f64, f64); 2] {
 }
 
 /// Restores removed parts, as long as the mean rises.
-fn paste(mut bounds: Bounds, all: &[&Pair]) -> Bounds {
-    let of = |bounds: &Bounds| mean(all.iter().filter(|p| is_inside(bounds, p)));
+fn paste(mut bounds: FeatureBounds, all: &[&SamplePair]) -> FeatureBounds {
+    let of = |bounds: &FeatureBounds| mean(all.iter().filter(|p| is_inside(bounds, p)));
     let mut saving = of(&bounds);
     loop {
         let count = all.iter().filter(|p| is_inside(&bounds, p)).count();
@@ -264,7 +269,12 @@ fn paste(mut bounds: Bounds, all: &[&Pair]) -> Bounds {
 }
 
 /// Boxes with `part` more pairs below, and above, in one feature.
-fn widened(bounds: &Bounds, all: &[&Pair], column: usize, part: usize) -> Vec<Bounds> {
+fn widened(
+    bounds: &FeatureBounds,
+    all: &[&SamplePair],
+    column: usize,
+    part: usize,
+) -> Vec<FeatureBounds> {
     let mut open = *bounds;
     open[column] = (f64::NEG_INFINITY, f64::INFINITY);
     let mut values: Vec<f64> = all
@@ -289,13 +299,13 @@ fn widened(bounds: &Bounds, all: &[&Pair], column: usize, part: usize) -> Vec<Bo
     wider
 }
 
-fn judge(boxes: &[Bounds], unseen: &[Pair]) -> SwapsJudged {
-    let chosen: Vec<&Pair> = unseen
+fn judge(boxes: &[FeatureBounds], unseen: &[SamplePair]) -> SwapsJudged {
+    let chosen: Vec<&SamplePair> = unseen
         .iter()
         .filter(|p| boxes.iter().any(|b| is_inside(b, p)))
         .collect();
     let share = |part: usize, of: usize| round(part as f64 / of.max(1) as f64);
-    let saves = |p: &&&Pair| p.saving > 0.0;
+    let saves = |p: &&&SamplePair| p.saving > 0.0;
     SwapsJudged {
         exchanged: share(chosen.len(), unseen.len()),
         worth: share(
@@ -307,20 +317,20 @@ fn judge(boxes: &[Bounds], unseen: &[Pair]) -> SwapsJudged {
     }
 }
 
-fn rule(bounds: &Bounds, known: &[Pair], unseen: &[Pair]) -> SwapRule {
-    let saving = |pairs: &[Pair]| {
-        let inside: Vec<&Pair> = pairs.iter().filter(|p| is_inside(bounds, p)).collect();
+fn rule(bounds: &FeatureBounds, known: &[SamplePair], unseen: &[SamplePair]) -> SwapRule {
+    let saving = |pairs: &[SamplePair]| {
+        let inside: Vec<&SamplePair> = pairs.iter().filter(|p| is_inside(bounds, p)).collect();
         (round(mean(inside.iter())), inside.len())
     };
     let (of_known, count) = saving(known);
     let bound = |(column, (least, most)): (usize, &(f64, f64))| {
         let (thread, row) = match column.checked_sub(FEATURES.len()) {
-            None => (Side::Fast, column),
-            Some(row) => (Side::Slow, row),
+            None => (SwapSide::Fast, column),
+            Some(row) => (SwapSide::Slow, row),
         };
         let finite = |v: &f64| v.is_finite().then(|| round(*v));
         let (least, most) = (finite(least), finite(most));
-        (least.is_some() || most.is_some()).then(|| Bound {
+        (least.is_some() || most.is_some()).then(|| FeatureInterval {
             thread,
             metric: FEATURES[row].into(),
             least,
@@ -344,7 +354,7 @@ mod tests {
     use super::*;
 
     /// Pairs on a grid whose exchange saves if the first feature is high and the fifth is low.
-    fn grid(shift: f64) -> Vec<Pair> {
+    fn grid(shift: f64) -> Vec<SamplePair> {
         let mut all = Vec::new();
         for row in 0..40 {
             for column in 0..40 {
@@ -353,7 +363,7 @@ mod tests {
                 features[4] = f64::from(column) + shift;
                 let saves = row >= 30 && column < 10;
                 let saving = if saves { 0.3 } else { -0.1 };
-                all.push(Pair { features, saving });
+                all.push(SamplePair { features, saving });
             }
         }
         all
@@ -364,7 +374,7 @@ mod tests {
         let (known, unseen) = (grid(0.0), grid(0.25));
         let found = boxes(&known, &unseen);
         assert_eq!(found.len(), 1, "{found:?}");
-        let inside: Vec<&Pair> = known.iter().filter(|p| is_inside(&found[0], p)).collect();
+        let inside: Vec<&SamplePair> = known.iter().filter(|p| is_inside(&found[0], p)).collect();
         // A quarter of the quarter: all of it, or up to the cuts of a twentieth nearest to its edges.
         assert!((80..=121).contains(&inside.len()), "{}", inside.len());
         assert!(mean(inside.iter()) > 0.2);
@@ -384,24 +394,24 @@ mod tests {
     #[test]
     fn pasting_takes_back_what_saves() {
         let pairs = grid(0.0);
-        let all: Vec<&Pair> = pairs.iter().collect();
+        let all: Vec<&SamplePair> = pairs.iter().collect();
         let mut narrow = ALL;
         narrow[0] = (34.0, 36.0);
         narrow[4] = (0.0, 12.0);
         let wide = paste(narrow, &all);
         assert_eq!(wide[4], (0.0, 12.0));
-        let of = |b: &Bounds| mean(all.iter().filter(|p| is_inside(b, p)));
+        let of = |b: &FeatureBounds| mean(all.iter().filter(|p| is_inside(b, p)));
         assert!(of(&wide) >= of(&narrow));
     }
 
     #[test]
     fn equal_values_go_together() {
-        let of = |value: f64| Pair {
+        let of = |value: f64| SamplePair {
             features: [value; COLUMNS],
             saving: 0.0,
         };
-        let pairs: Vec<Pair> = [1.0, 1.0, 1.0, 2.0, 3.0, 3.0].map(of).to_vec();
-        let all: Vec<&Pair> = pairs.iter().collect();
+        let pairs: Vec<SamplePair> = [1.0, 1.0, 1.0, 2.0, 3.0, 3.0].map(of).to_vec();
+        let all: Vec<&SamplePair> = pairs.iter().collect();
         assert_eq!(
             cuts(&all, 0),
             [(2.0, f64::INFINITY), (f64::NEG_INFINITY, 2.0)]

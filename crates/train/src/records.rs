@@ -1,17 +1,17 @@
 //! Samples from records: counters of programs that ran alone on each core type, paired by instruction.
 //!
-//! Input: [`Pass`]es, one for each run of a program from its first instruction on. Output: [`TrainingRow`]s, one per phase.
+//! Input: [`ProgramPass`]es, one for each run of a program from its first instruction on. Output: [`TrainingRow`]s, one per phase.
 //! Passes of one program on one core type may count different events; the number of the window aligns them (PMCTrack, section
 //! 4.1.2). Samples come by time, so the counts of a sample that spans two windows are split in proportion.
 
 use std::collections::BTreeMap;
 
 use countersteer_model::events::Event;
-use countersteer_model::sample::{Row, Samples};
+use countersteer_model::sample::{SampleRow, Samples};
 use countersteer_model::topology::Topology;
 use thiserror::Error;
 
-use crate::rows::{ALWAYS, Counted, EVENTS, TrainingRow, WINDOW, phases};
+use crate::rows::{ALWAYS, CountedInterval, EVENTS, TrainingRow, WINDOW, phases};
 
 /// Part of a window's length below which a last window is left out.
 const LEAST_WINDOW: f64 = 0.5;
@@ -22,7 +22,7 @@ const SAME_BRANCHES: f64 = 0.05;
 
 /// Run of one program, alone on one core type, from its first instruction on.
 #[derive(Clone, Debug)]
-pub struct Pass {
+pub struct ProgramPass {
     pub program: String,
     /// Family; programs of one family are never on both sides of a validation.
     pub family: String,
@@ -66,13 +66,13 @@ pub struct Paired {
 ///
 /// # Errors
 /// Fails if no program can be paired, or cycles were not counted.
-pub fn pair(topology: &Topology, passes: &[Pass]) -> Result<Paired, Lack> {
+pub fn pair(topology: &Topology, passes: &[ProgramPass]) -> Result<Paired, Lack> {
     let names: Vec<&str> = topology
         .core_types
         .iter()
         .map(|t| t.name.as_str())
         .collect();
-    let cycles = |pass: &Pass| pass.samples.iter().any(|s| has_base(&s));
+    let cycles = |pass: &ProgramPass| pass.samples.iter().any(|s| has_base(&s));
     for (row, name) in names.iter().enumerate() {
         let mut here = passes.iter().filter(|p| p.core_type == row).peekable();
         if here.peek().is_some() && !here.any(cycles) {
@@ -80,7 +80,7 @@ pub fn pair(topology: &Topology, passes: &[Pass]) -> Result<Paired, Lack> {
             return Err(Lack::NoCycles { core_type });
         }
     }
-    let mut by_program: BTreeMap<(&str, &str), Vec<&Pass>> = BTreeMap::new();
+    let mut by_program: BTreeMap<(&str, &str), Vec<&ProgramPass>> = BTreeMap::new();
     for pass in passes {
         let program = (&*pass.program, &*pass.family);
         by_program.entry(program).or_default().push(pass);
@@ -119,21 +119,24 @@ fn ends<'n>(names: &[&'n str]) -> [&'n str; 2] {
     }
 }
 
-fn has_base(sample: &Row<'_>) -> bool {
+fn has_base(sample: &SampleRow<'_>) -> bool {
     let base = [Event::Instructions, Event::Cycles];
     base.iter()
         .all(|event| sample.counts.get(*event).is_some_and(|n| n > 0.0))
 }
 
 /// Windows of a program by core type, without those that drifted, and the number of these.
-fn windows(names: &[&str], passes: &[&Pass]) -> Result<(Vec<Vec<Counted>>, usize), String> {
+fn windows(
+    names: &[&str],
+    passes: &[&ProgramPass],
+) -> Result<(Vec<Vec<CountedInterval>>, usize), String> {
     let mut lengths: Vec<f64> = Vec::new();
-    let mut by_type: Vec<Vec<Window>> = Vec::new();
+    let mut by_type: Vec<Vec<WindowCounts>> = Vec::new();
     for (row, name) in names.iter().enumerate() {
         let own = || passes.iter().filter(|p| p.core_type == row);
         let merged = own().fold(Vec::new(), |all, pass| merge(all, cut(pass)));
         let extreme = row == 0 || row + 1 == names.len();
-        if extreme && !merged.iter().any(Window::has_base) {
+        if extreme && !merged.iter().any(WindowCounts::has_base) {
             return Err(match own().next() {
                 None => format!("it has no run on {name}"),
                 Some(_) => format!("no run on {name} has both instructions and cycles"),
@@ -156,8 +159,13 @@ fn windows(names: &[&str], passes: &[&Pass]) -> Result<(Vec<Vec<Counted>>, usize
     let mut drifted = 0;
     let mut kept = Vec::new();
     for nth in 0..number {
-        let at = |windows: &Vec<Window>| windows.get(nth).map(Window::counted).unwrap_or_default();
-        let counted: Vec<Counted> = by_type.iter().map(at).collect();
+        let at = |windows: &Vec<WindowCounts>| {
+            windows
+                .get(nth)
+                .map(WindowCounts::counted)
+                .unwrap_or_default()
+        };
+        let counted: Vec<CountedInterval> = by_type.iter().map(at).collect();
         if is_drifted(&counted) {
             drifted += 1;
         } else {
@@ -175,12 +183,12 @@ fn windows(names: &[&str], passes: &[&Pass]) -> Result<(Vec<Vec<Counted>>, usize
 }
 
 /// True if branches per instruction differ between the fastest and the slowest core type, or one of them has no counts.
-pub(crate) fn is_drifted(counted: &[Counted]) -> bool {
+pub(crate) fn is_drifted(counted: &[CountedInterval]) -> bool {
     let (Some(fast), Some(slow)) = (counted.first(), counted.last()) else {
         return true;
     };
-    let known = |c: &Counted| c.run_ns > 0.0 && c.get(Event::Cycles).is_some();
-    let branches = |c: &Counted| c.ratio(Event::Branches, Event::Instructions);
+    let known = |c: &CountedInterval| c.run_ns > 0.0 && c.get(Event::Cycles).is_some();
+    let branches = |c: &CountedInterval| c.ratio(Event::Branches, Event::Instructions);
     let differ = match (branches(fast), branches(slow)) {
         (Some(a), Some(b)) => (a - b).abs() > SAME_BRANCHES * a.max(b),
         _ => false,
@@ -190,7 +198,7 @@ pub(crate) fn is_drifted(counted: &[Counted]) -> bool {
 
 /// Counts of passes in one window.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Window {
+pub(crate) struct WindowCounts {
     /// Part of it that was covered by samples.
     seen: f64,
     /// CPU time, and instructions in that time.
@@ -199,26 +207,26 @@ pub(crate) struct Window {
     events: BTreeMap<Event, (f64, f64)>,
 }
 
-impl Window {
+impl WindowCounts {
     pub(crate) fn has_base(&self) -> bool {
         self.time.1 > 0.0 && self.events.contains_key(&Event::Cycles)
     }
 
     /// Counts scaled to all of its instructions.
-    pub(crate) fn counted(&self) -> Counted {
+    pub(crate) fn counted(&self) -> CountedInterval {
         if self.time.1 <= 0.0 {
-            return Counted::default();
+            return CountedInterval::default();
         }
         let mut counts = BTreeMap::from([(Event::Instructions, WINDOW)]);
         for (event, (count, instructions)) in &self.events {
             counts.insert(*event, count / instructions * WINDOW);
         }
         let run_ns = self.time.0 / self.time.1 * WINDOW;
-        Counted { counts, run_ns }
+        CountedInterval { counts, run_ns }
     }
 
     /// Adds a share of a sample.
-    pub(crate) fn add(&mut self, sample: &Row<'_>, share: f64) {
+    pub(crate) fn add(&mut self, sample: &SampleRow<'_>, share: f64) {
         let instructions = sample.counts.get(Event::Instructions).unwrap_or(0.0) * share;
         let add = |sum: &mut (f64, f64), count: f64| {
             sum.0 += count * share;
@@ -235,19 +243,19 @@ impl Window {
 }
 
 /// Instructions of a sample, including those that it did not count while other sets were switched on.
-fn instructions(sample: &Row<'_>) -> f64 {
+fn instructions(sample: &SampleRow<'_>) -> f64 {
     let seen = sample.counts.get(Event::Instructions).unwrap_or(0.0);
     let part = sample.running.0 as f64 / sample.enabled.0.max(1) as f64;
     if part > 0.0 { seen / part } else { 0.0 }
 }
 
-fn length(pass: &Pass) -> f64 {
+fn length(pass: &ProgramPass) -> f64 {
     pass.samples.iter().map(|s| instructions(&s)).sum()
 }
 
 /// Pass cut at multiples of [`WINDOW`] instructions.
-fn cut(pass: &Pass) -> Vec<Window> {
-    let mut windows: Vec<Window> = Vec::new();
+fn cut(pass: &ProgramPass) -> Vec<WindowCounts> {
+    let mut windows: Vec<WindowCounts> = Vec::new();
     let mut from = 0.0;
     for sample in pass.samples.iter() {
         let own = instructions(&sample);
@@ -259,7 +267,7 @@ fn cut(pass: &Pass) -> Vec<Window> {
         while at < to {
             let row = (at / WINDOW) as usize;
             let end = to.min((row + 1) as f64 * WINDOW);
-            windows.resize_with(windows.len().max(row + 1), Window::default);
+            windows.resize_with(windows.len().max(row + 1), WindowCounts::default);
             windows[row].seen += (end - at) / WINDOW;
             windows[row].add(&sample, (end - at) / own);
             // Rounding must not stop the progress.
@@ -274,8 +282,8 @@ fn cut(pass: &Pass) -> Vec<Window> {
 }
 
 /// Merges two passes window by window.
-fn merge(mut all: Vec<Window>, more: Vec<Window>) -> Vec<Window> {
-    all.resize_with(all.len().max(more.len()), Window::default);
+fn merge(mut all: Vec<WindowCounts>, more: Vec<WindowCounts>) -> Vec<WindowCounts> {
+    all.resize_with(all.len().max(more.len()), WindowCounts::default);
     for (sum, part) in all.iter_mut().zip(more) {
         sum.seen = sum.seen.max(part.seen);
         sum.time = (sum.time.0 + part.time.0, sum.time.1 + part.time.1);

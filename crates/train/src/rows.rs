@@ -11,7 +11,9 @@ use countersteer_model::events::Event;
 use countersteer_model::profile::{Behaviour, Profile, Recorded, Segment, Tabulated};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
-use countersteer_sim::progress::{Analytic, Counters, ModelError, ProgressConfig, ProgressModel};
+use countersteer_sim::progress::{
+    Analytic, ModelError, ProgressConfig, ProgressModel, TrueCounters,
+};
 use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
 
@@ -41,14 +43,14 @@ pub const ALWAYS: [Event; 3] = [Event::Instructions, Event::Cycles, Event::Energ
 
 /// Counts of an interval on one core type. Uncounted events are absent.
 #[derive(Clone, Debug, Default)]
-pub struct Counted {
+pub struct CountedInterval {
     pub counts: BTreeMap<Event, f64>,
     pub run_ns: f64,
 }
 
-impl Counted {
+impl CountedInterval {
     /// Difference of cumulative counters.
-    fn between(before: &Counters, after: &Counters) -> Self {
+    fn between(before: &TrueCounters, after: &TrueCounters) -> Self {
         let gained = |event: Event| {
             let value = after.event(event)? - before.event(event).unwrap_or(0.0);
             Some((event, value))
@@ -101,7 +103,7 @@ pub struct TrainingRow {
     /// Families; programs of one family are never on both sides of a validation. Crossed samples have two.
     pub families: Vec<String>,
     /// Counts by core type.
-    pub counts: Vec<Counted>,
+    pub counts: Vec<CountedInterval>,
 }
 
 impl TrainingRow {
@@ -120,14 +122,14 @@ impl TrainingRow {
         }
     }
 
-    /// Ratio of two events on a core type; `None` as for [`Counted::ratio`].
+    /// Ratio of two events on a core type; `None` as for [`CountedInterval::ratio`].
     #[must_use]
     pub fn ratio(&self, core_type: usize, above: Event, below: Event) -> Option<f64> {
         self.counts[core_type].ratio(above, below)
     }
 }
 
-fn speed_up(counts: &[Counted]) -> f64 {
+fn speed_up(counts: &[CountedInterval]) -> f64 {
     match counts {
         [fast, .., slow] => fast.speed() / slow.speed(),
         _ => f64::NAN,
@@ -164,7 +166,7 @@ fn recorded_intervals(
     topology: &Arc<Topology>,
     profile: &Arc<Profile>,
     recorded: &Recorded,
-) -> Result<Vec<Vec<Counted>>, ModelError> {
+) -> Result<Vec<Vec<CountedInterval>>, ModelError> {
     let mut intervals = Vec::new();
     if recorded.behaviours.len() > 1 {
         for behaviour in 0..recorded.behaviours.len() {
@@ -183,7 +185,7 @@ fn tabulated_interval(
     topology: &Arc<Topology>,
     profile: &Arc<Profile>,
     table: &Tabulated,
-) -> Result<Option<Vec<Counted>>, ModelError> {
+) -> Result<Option<Vec<CountedInterval>>, ModelError> {
     let of_type = |name: &str| table.core.iter().find(|core| core.core_type == name);
     let cores: Option<Vec<_>> = topology
         .core_types
@@ -282,7 +284,7 @@ fn measure(
     topology: &Arc<Topology>,
     profile: &Arc<Profile>,
     windows: usize,
-) -> Result<Vec<Vec<Counted>>, ModelError> {
+) -> Result<Vec<Vec<CountedInterval>>, ModelError> {
     let length = profile.instructions() as f64 / windows as f64;
     let mut by_window = vec![Vec::new(); windows];
     for core_type in 0..topology.core_types.len() {
@@ -311,7 +313,7 @@ fn measure(
         for (window, counts) in by_window.iter_mut().enumerate() {
             now = run(&mut model, thread, cpu, length * window as f64, length, now);
             let after = model.counters(thread, now);
-            counts.push(Counted::between(&before, &after));
+            counts.push(CountedInterval::between(&before, &after));
             before = after;
         }
     }
@@ -339,8 +341,8 @@ fn run(
 }
 
 /// Contiguous windows of one phase as one interval each (PMCTrack, section 4.1.2).
-pub(crate) fn phases(windows: Vec<Vec<Counted>>) -> Vec<Vec<Counted>> {
-    let mut merged: Vec<(Vec<Counted>, f64, f64)> = Vec::new();
+pub(crate) fn phases(windows: Vec<Vec<CountedInterval>>) -> Vec<Vec<CountedInterval>> {
+    let mut merged: Vec<(Vec<CountedInterval>, f64, f64)> = Vec::new();
     for window in windows {
         let factor = speed_up(&window);
         match merged.last_mut() {

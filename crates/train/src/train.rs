@@ -5,7 +5,7 @@ use countersteer_model::models::{COVERAGE, Constant};
 use countersteer_model::models::{StepFeature, StepModel};
 
 use crate::data::{Data, LEAST_RATIO};
-use crate::fit::{Fitter, Sum};
+use crate::fit::{FittedSum, Fitter};
 
 /// Penalty on coefficients, relative to the weight of all samples.
 const RIDGE: f64 = 0.05;
@@ -29,8 +29,8 @@ const MARGIN: f64 = 0.25;
 /// Trained model.
 #[derive(Clone, Debug)]
 pub struct Trained {
-    pub factor: Sum,
-    pub width: Sum,
+    pub factor: FittedSum,
+    pub width: FittedSum,
     /// Factor on [`Self::width`], and its lower bound before that.
     pub widening: f64,
     pub least: f64,
@@ -153,7 +153,7 @@ fn widths(
     features: &[usize],
     errors: &[f64],
     known: &[usize],
-) -> Option<(Sum, f64, f64)> {
+) -> Option<(FittedSum, f64, f64)> {
     let mut weights = vec![0.0; data.rows.len()];
     known
         .iter()
@@ -219,7 +219,7 @@ impl Trained {
     }
 }
 
-fn steps(data: &Data, sum: &Sum, times: f64, outside: f64) -> StepModel {
+fn steps(data: &Data, sum: &FittedSum, times: f64, outside: f64) -> StepModel {
     let feature = |nth: usize| {
         let feature = &data.features[sum.features[nth]];
         let (low, high) = feature.range;

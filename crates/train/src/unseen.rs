@@ -6,7 +6,7 @@
 
 use countersteer_model::machine::is_for;
 use countersteer_model::metric::{Round, untrained_sf};
-use countersteer_model::models::{Judged, Model, Target, abstains};
+use countersteer_model::models::{FixedPointModel, Judged, Target, abstains};
 use countersteer_model::topology::Topology;
 use rayon::prelude::*;
 
@@ -18,14 +18,14 @@ use crate::train::{Trained, train};
 
 /// Core type of a machine, with the samples of programs on the machine.
 #[derive(Clone, Copy)]
-pub struct Side<'a> {
+pub struct MachineSide<'a> {
     pub topology: &'a Topology,
     pub core_type: usize,
     pub samples: &'a [TrainingRow],
 }
 
 /// Factors that were predicted for rows of a table.
-struct Said {
+struct PredictedFactors {
     row: usize,
     factor: f64,
     constant: f64,
@@ -38,7 +38,7 @@ struct Said {
 /// machines do not compare the same core types at the same ratio of frequencies, or have too few samples.
 #[must_use]
 pub fn carried(
-    own: Side<'_>,
+    own: MachineSide<'_>,
     other: &Topology,
     there: &[TrainingRow],
     target: Target,
@@ -51,7 +51,7 @@ pub fn carried(
         let trained = train(&learnt, left_out, most_events(&other.core_types[core_type]))?;
         let judged = Judged::default();
         let file = export::file(other, core_type, &learnt, &trained, String::new(), judged);
-        is_for(&file, &own.topology.core_types).then(|| Model::new(&file))
+        is_for(&file, &own.topology.core_types).then(|| FixedPointModel::new(&file))
     };
     // A machine that does not fit is trained once here, not for each fold.
     model(&[])?;
@@ -62,7 +62,7 @@ pub fn carried(
         let predict = |row: usize| {
             let of = &data.rows[row];
             let predicted = by_file(&model, &own.samples[of.sample], own.core_type)?;
-            Some(Said {
+            Some(PredictedFactors {
                 row,
                 factor: predicted.factor,
                 constant: constant.constant.factor,
@@ -77,7 +77,7 @@ pub fn carried(
 
 /// Judges the untrained model of the speed-up factor on a core type. `None` if there are too few samples.
 #[must_use]
-pub fn untrained(own: Side<'_>) -> Option<Judged> {
+pub fn untrained(own: MachineSide<'_>) -> Option<Judged> {
     let of = &own.topology.core_types[own.core_type];
     let data = Data::new(own.samples, own.core_type, of, Target::Sf);
     let said = by_folds(&own, &data, |fold, constant| {
@@ -87,7 +87,7 @@ pub fn untrained(own: Side<'_>) -> Option<Judged> {
             let events = ALWAYS.into_iter().chain(EVENTS);
             let events = events.filter(|event| of_core.counts(*event));
             let samples = counted(&own.samples[data.rows[row].sample], own.core_type, events);
-            Some(Said {
+            Some(PredictedFactors {
                 row,
                 factor: model.read(&Round::of(&samples)?)?,
                 constant: constant.constant.factor,
@@ -102,13 +102,13 @@ pub fn untrained(own: Side<'_>) -> Option<Judged> {
 
 /// Predictions of every fold of families; `predict` gets the fold and what the machine's own other families teach.
 fn by_folds(
-    own: &Side<'_>,
+    own: &MachineSide<'_>,
     data: &Data,
-    predict: impl Fn(&[usize], &Trained) -> Option<Vec<Said>> + Sync,
-) -> Option<Vec<Said>> {
+    predict: impl Fn(&[usize], &Trained) -> Option<Vec<PredictedFactors>> + Sync,
+) -> Option<Vec<PredictedFactors>> {
     let most = most_events(&own.topology.core_types[own.core_type]);
     let of_fold = |fold: &Vec<usize>| predict(fold, &train(data, fold, most)?);
-    let said: Option<Vec<Vec<Said>>> = folds(data).par_iter().map(of_fold).collect();
+    let said: Option<Vec<Vec<PredictedFactors>>> = folds(data).par_iter().map(of_fold).collect();
     said.map(|folds| folds.into_iter().flatten().collect())
 }
 
@@ -118,17 +118,17 @@ fn rows_of<'d>(data: &'d Data, fold: &'d [usize]) -> impl Iterator<Item = usize>
         .map(|(row, _)| row)
 }
 
-fn judged(data: &Data, said: &[Said]) -> Judged {
+fn judged(data: &Data, said: &[PredictedFactors]) -> Judged {
     let (least, most) = data.target.bounds();
-    let triples = |of: fn(&Said) -> f64| -> Vec<(f64, f64, f64)> {
-        let triple = |s: &Said| {
+    let triples = |of: fn(&PredictedFactors) -> f64| -> Vec<(f64, f64, f64)> {
+        let triple = |s: &PredictedFactors| {
             let row = &data.rows[s.row];
             (of(s).clamp(least, most), row.truth, row.weight)
         };
         said.iter().map(triple).collect()
     };
     let total: f64 = said.iter().map(|s| data.rows[s.row].weight).sum();
-    let share = |of: fn(&Said) -> bool| {
+    let share = |of: fn(&PredictedFactors) -> bool| {
         let held = said.iter().filter(|s| of(s));
         held.map(|s| data.rows[s.row].weight)
             .fold(0.0, |sum, weight| sum + weight)

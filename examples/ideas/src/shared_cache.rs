@@ -1,7 +1,7 @@
 //! Two programs in one cache of 64 KiB: one sweeps, the other comes back to its lines. A mask of ways protects it.
 
-use countersteer_cache::cache::Found;
-use countersteer_cache::{Cache, Geometry, Key, Replacement};
+use countersteer_cache::cache::Lookup;
+use countersteer_cache::{Cache, Geometry, LineKey, Replacement};
 
 /// Lines that the second program needs: half the cache.
 const NEEDED: u64 = 512;
@@ -14,11 +14,11 @@ fn misses(masks: Option<[u64; 2]>) -> anyhow::Result<u64> {
     let mut misses = 0;
     for round in 0..64 {
         for line in 0..NEEDED {
-            let sweep = Key::new(0, round * 2 * NEEDED + 2 * line);
-            let again = Key::new(1, line);
+            let sweep = LineKey::new(0, round * 2 * NEEDED + 2 * line);
+            let again = LineKey::new(1, line);
             // The sweep touches two lines for each line of the other program.
             for (key, counted) in [(sweep, false), (sweep.offset(1), false), (again, true)] {
-                if cache.touch(key, false) == Found::Miss {
+                if cache.touch(key, false) == Lookup::Miss {
                     misses += u64::from(counted);
                     cache.fill(key, false, false);
                 }

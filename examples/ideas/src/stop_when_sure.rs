@@ -1,6 +1,6 @@
 //! Pairs of measurements, looked at after each one: an interval that stays valid however often one looks.
 
-use countersteer_model::evidence::{Evidence, Verdict};
+use countersteer_model::evidence::{Evidence, GainDecision};
 
 /// Rates under a policy and under Linux, in turn.
 const PAIRS: [(f64, f64); 12] = [
@@ -27,7 +27,7 @@ pub fn main() -> anyhow::Result<()> {
             |(low, high)| format!("{:+.1} to {:+.1} %", 100.0 * low, 100.0 * high),
         );
         println!("{:>2} pairs: {:+.1} %, {interval}", evidence.pairs(), 100.0 * evidence.gain());
-        if evidence.verdict(0.95, 0.01) == Some(Verdict::Faster) {
+        if evidence.verdict(0.95, 0.01) == Some(GainDecision::Faster) {
             println!("faster: no more pairs are needed");
             break;
         }

@@ -296,6 +296,7 @@ void BPF_PROG(engine_running, struct task_struct *p)
 	if (!t)
 		return;
 	begin_slice(t, cpu, scx_bpf_now());
+	t->came_ns = t->started_ns;
 	if (t->followed && t->cpu != cpu && settings.report_switches)
 		report(p, t, EVENT_MIGRATE, t->cpu, cpu);
 	t->cpu = cpu;
@@ -304,13 +305,17 @@ void BPF_PROG(engine_running, struct task_struct *p)
 SEC("struct_ops/engine_stopping")
 void BPF_PROG(engine_stopping, struct task_struct *p, bool runnable)
 {
+	u32 cpu = bpf_get_smp_processor_id();
 	struct thread *t = thread_of(p);
+	u64 now = scx_bpf_now();
 
 	if (!t || !t->started_ns)
 		return;
-	charge(p, t, scx_bpf_now());
+	charge(p, t, now);
 	t->started_ns = 0;
-	note_slice(bpf_get_smp_processor_id(), 0);
+	note_slice(cpu, 0);
+	if (t->followed && control.report_spans)
+		report_ran(p, t, EVENT_SWITCH, 0, cpu, now - t->came_ns);
 }
 
 /* These two exist only if switches are reported. */

@@ -29,6 +29,8 @@
 #define EVENT_WAKE 4
 #define EVENT_SLEEP 5
 #define EVENT_MIGRATE 6
+/* The thread left its CPU. */
+#define EVENT_SWITCH 7
 
 /* Kinds of commands. */
 #define COMMAND_ATTACH 1
@@ -72,13 +74,15 @@ struct control {
 	u32 admission; /* index of the valid one of the two tables */
 	u32 nr_targets; /* one more than the highest target in use */
 	u32 steal_above; /* queue depth above which idle CPUs of other targets take threads; NONE for never */
+	u32 report_spans; /* report each time that a thread leaves its CPU */
 	struct admission tables[2];
 };
 
 /* State of any thread. */
 struct thread {
 	u64 vtime; /* time used, divided by weight, on the clock of its queue */
-	u64 started_ns; /* time when it got its CPU; 0 while it waits or sleeps */
+	u64 started_ns; /* start of its time slice; 0 while it waits or sleeps */
+	u64 came_ns; /* time when it got its CPU */
 	u64 slice_ns; /* its own time slice; 0 for the usual one */
 	u32 queue; /* queue whose clock vtime follows */
 	u32 target; /* target where it may run */
@@ -132,7 +136,8 @@ struct event {
 	u32 tgid; /* process */
 	u32 program; /* program of the workload */
 	u32 from; /* EVENT_MIGRATE: CPU; EVENT_EXEC: its TID before */
-	u32 to; /* EVENT_MIGRATE: CPU; EVENT_NEW: CPU */
+	u32 to; /* EVENT_MIGRATE: CPU; EVENT_NEW: CPU; EVENT_SWITCH: CPU */
+	u64 ran_ns; /* EVENT_SWITCH: time for which it had its CPU */
 };
 
 /* Written by the kernel, read by user space. */

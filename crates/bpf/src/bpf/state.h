@@ -127,7 +127,7 @@ static __always_inline u64 slice_of(const struct thread *t)
 }
 
 /* Reports an event of a thread to user space; only forks, execs and exits wake it. */
-static __always_inline void report(struct task_struct *p, const struct thread *t, u32 kind, u32 from, u32 to)
+static __always_inline void report_ran(struct task_struct *p, const struct thread *t, u32 kind, u32 from, u32 to, u64 ran_ns)
 {
 	struct event *event = bpf_ringbuf_reserve(&ring, sizeof(*event), 0);
 
@@ -142,5 +142,11 @@ static __always_inline void report(struct task_struct *p, const struct thread *t
 	event->program = t->program;
 	event->from = from;
 	event->to = to;
+	event->ran_ns = ran_ns;
 	bpf_ringbuf_submit(event, kind == EVENT_NEW || kind == EVENT_EXEC || kind == EVENT_EXIT ? 0 : BPF_RB_NO_WAKEUP);
+}
+
+static __always_inline void report(struct task_struct *p, const struct thread *t, u32 kind, u32 from, u32 to)
+{
+	report_ran(p, t, kind, from, to, 0);
 }

@@ -10,13 +10,13 @@ use countersteer_model::units::CpuId;
 use countersteer_sysfs::files;
 
 /// Classes, and the CPUs of each.
-pub(super) struct Classes {
+pub(super) struct CpuClasses {
     /// Class by CPU; `None` if nothing is counted there.
     pub of: Vec<Option<u32>>,
     pub first: Vec<CpuId>,
 }
 
-impl Classes {
+impl CpuClasses {
     /// Classes of these CPUs, by core type; `possible` is the number of possible CPUs.
     pub fn find(root: &Path, cpus: &CpuSet, core_types: &[u32], possible: usize) -> Self {
         let mut known: Vec<(u32, u32)> = Vec::new();
@@ -56,7 +56,7 @@ mod tests {
             std::fs::write(folder.join("physical_package_id"), format!("{package}\n")).unwrap();
         }
         let cpus = CpuSet::from_iter([0, 1, 3].map(CpuId));
-        let classes = Classes::find(root.path(), &cpus, &[0, 1, 0, 1], 5);
+        let classes = CpuClasses::find(root.path(), &cpus, &[0, 1, 0, 1], 5);
         assert_eq!(classes.of, [Some(0), Some(1), None, Some(2), None]);
         assert_eq!(classes.first, [0, 1, 3].map(CpuId));
     }

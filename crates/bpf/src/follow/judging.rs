@@ -12,7 +12,7 @@ use countersteer_model::sample::Event;
 use libbpf_rs::MapHandle;
 
 use super::InKernel;
-use super::classes::Classes;
+use super::classes::CpuClasses;
 use crate::generated::follow::{shared, types};
 
 /// Speed-up factors to compute for threads in the kernel.
@@ -50,7 +50,7 @@ impl Judging {
 
     /// True if a set counts the events of a model's first feature and models of this many classes of CPUs and sets have room.
     /// Otherwise context switches need not be slowed down.
-    pub(super) fn suits(&self, request: &BpfRequest<'_>, classes: &Classes) -> bool {
+    pub(super) fn suits(&self, request: &BpfRequest<'_>, classes: &CpuClasses) -> bool {
         let has = |set: &[Resolved], event| set.iter().any(|e| e.planned.event == Some(event));
         let known = |model: &FixedModel| {
             let first = model.features.first();

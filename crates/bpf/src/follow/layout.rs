@@ -10,7 +10,7 @@ use crate::generated::follow::{shared, types};
 
 /// Source of an event's count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum CountSource {
     /// Context switches themselves: no counter is needed.
     Scheduler(OfScheduler),
     /// Counter, by its number among those that the set needs.
@@ -18,17 +18,17 @@ enum Source {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Set(Vec<Source>);
+pub(super) struct Set(Vec<CountSource>);
 
 #[derive(Clone, Debug)]
-pub(super) struct Layout {
+pub(super) struct FollowLayout {
     pub sets: Vec<Set>,
-    pub counters: Vec<Counters>,
-    columns: Vec<Columns>,
+    pub counters: Vec<ClassCounters>,
+    columns: Vec<CountColumns>,
 }
 
 #[derive(Clone, Debug)]
-struct Columns {
+struct CountColumns {
     /// By event of the set: the field of a row that holds its count, if it is counted there.
     fields: Vec<Option<usize>>,
     /// Range of its counts among those of all kinds, with times.
@@ -40,14 +40,14 @@ const TIMES: usize = 2;
 
 /// Counters of a set on a class of CPUs, which may lack some.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counters {
+pub(super) struct ClassCounters {
     /// Event by place, numbered among the set's events that need a counter.
     pub events: Vec<u32>,
     /// True if the counter in the first place measures how long the set counted. Software counters do not.
     pub timed: bool,
 }
 
-impl Counters {
+impl ClassCounters {
     /// Place of an event's counter; `None` if there is none.
     pub fn place_of(&self, event: u32) -> Option<usize> {
         self.events.iter().position(|e| *e == event)
@@ -55,8 +55,8 @@ impl Counters {
 }
 
 /// Counters of these events on a CPU.
-fn counters(counted: &[Resolved], cpu: CpuId) -> Counters {
-    let mut counters = Counters::default();
+fn counters(counted: &[Resolved], cpu: CpuId) -> ClassCounters {
+    let mut counters = ClassCounters::default();
     for (event, resolved) in (0..).zip(counted) {
         let Some(encoding) = resolved.on(cpu) else {
             continue;
@@ -75,10 +75,10 @@ impl Set {
     fn of(events: &[Resolved]) -> Self {
         let mut next = 0;
         let source = |event: &Resolved| match OfScheduler::of(event) {
-            Some(known) => Source::Scheduler(known),
+            Some(known) => CountSource::Scheduler(known),
             None => {
                 next += 1;
-                Source::Counter(next - 1)
+                CountSource::Counter(next - 1)
             }
         };
         Self(events.iter().map(source).collect())
@@ -87,15 +87,15 @@ impl Set {
     fn counters(&self) -> usize {
         self.0
             .iter()
-            .filter(|source| matches!(source, Source::Counter(_)))
+            .filter(|source| matches!(source, CountSource::Counter(_)))
             .count()
     }
 
     /// Bit mask of the events that have counts with these counters.
-    pub fn present(&self, counters: &Counters) -> u64 {
-        let has = |source: &Source| match source {
-            Source::Scheduler(_) => true,
-            Source::Counter(event) => counters.place_of(*event).is_some(),
+    pub fn present(&self, counters: &ClassCounters) -> u64 {
+        let has = |source: &CountSource| match source {
+            CountSource::Scheduler(_) => true,
+            CountSource::Counter(event) => counters.place_of(*event).is_some(),
         };
         self.0
             .iter()
@@ -105,7 +105,7 @@ impl Set {
     }
 }
 
-impl Layout {
+impl FollowLayout {
     /// Layout of these sets, if there is room for them.
     pub fn of(sets: &[Vec<Resolved>]) -> Result<Self, String> {
         let sets: Vec<Set> = sets.iter().map(|set| Set::of(set)).collect();
@@ -126,19 +126,21 @@ impl Layout {
     pub fn add_class(&mut self, counted: &[Vec<Resolved>], cpu: CpuId) {
         for (set, counted) in self.sets.iter().zip(counted) {
             let counters = counters(counted, cpu);
-            let field = |source: &Source| match source {
-                Source::Scheduler(OfScheduler::Clock) => Some(offset_of!(types::row, time_ns)),
-                Source::Scheduler(OfScheduler::Switches) => Some(offset_of!(types::row, switches)),
-                Source::Scheduler(OfScheduler::Migrations) => {
+            let field = |source: &CountSource| match source {
+                CountSource::Scheduler(OfScheduler::Clock) => Some(offset_of!(types::row, time_ns)),
+                CountSource::Scheduler(OfScheduler::Switches) => {
+                    Some(offset_of!(types::row, switches))
+                }
+                CountSource::Scheduler(OfScheduler::Migrations) => {
                     Some(offset_of!(types::row, migrations))
                 }
-                Source::Counter(event) => counters
+                CountSource::Counter(event) => counters
                     .place_of(*event)
                     .map(|place| offset_of!(types::row, counts) + 8 * place),
             };
             let fields = set.0.iter().map(field).collect();
             let first = self.width();
-            self.columns.push(Columns {
+            self.columns.push(CountColumns {
                 fields,
                 span: first..first + TIMES + set.0.len(),
             });
@@ -247,7 +249,7 @@ mod tests {
         let there = event(None, &[1]);
         let switches = event(Some(3), &[]);
         let sets = vec![vec![clock, faults, there, everywhere, switches]];
-        let mut layout = Layout::of(&sets).unwrap();
+        let mut layout = FollowLayout::of(&sets).unwrap();
         let counted = layout.counted(&sets);
         assert_eq!((layout.places(), counted[0].len()), (3, 3));
         (0..2).for_each(|cpu| layout.add_class(&counted, CpuId(cpu)));
@@ -276,7 +278,7 @@ mod tests {
     fn more_events_than_there_are_places_for_are_refused() {
         let sets = vec![vec![event(None, &[0]); 9]];
         assert_eq!(
-            Layout::of(&sets).err().as_deref(),
+            FollowLayout::of(&sets).err().as_deref(),
             Some("9 events in a set, of 8 at most")
         );
     }

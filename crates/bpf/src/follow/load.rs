@@ -12,10 +12,10 @@ use libbpf_rs::{MapCore, MapFlags};
 use rustc_hash::FxHashMap;
 
 use super::InKernel;
-use super::classes::Classes;
+use super::classes::CpuClasses;
 use super::judging::Judging;
-use super::layout::Layout;
-use super::table::Table;
+use super::layout::FollowLayout;
+use super::table::FollowTable;
 use crate::generated::adopt::{AdoptSkel, AdoptSkelBuilder};
 use crate::generated::follow::{FollowSkel, FollowSkelBuilder, shared, types};
 use crate::object::{at, failed, place, quietly};
@@ -26,15 +26,19 @@ const LEAST_SLOTS: usize = 4096;
 const SLOTS_PER_CPU: usize = 128;
 
 /// Rows of the tables.
-struct Sizes {
+struct TableSizes {
     cpus: usize,
     slots: usize,
     /// Sets of events by class of CPUs: rows of counts per slot.
     per_slot: usize,
 }
 
-impl Sizes {
-    fn of(request: &BpfRequest<'_>, layout: &Layout, classes: &Classes) -> Result<Self, String> {
+impl TableSizes {
+    fn of(
+        request: &BpfRequest<'_>,
+        layout: &FollowLayout,
+        classes: &CpuClasses,
+    ) -> Result<Self, String> {
         let per_slot = classes.first.len() * layout.sets.len();
         if per_slot > shared::MAX_KINDS as usize {
             return Err(format!(
@@ -64,8 +68,8 @@ impl Sizes {
 /// Programs with tables of these sizes, in the kernel but not attached.
 fn skeleton(
     request: &BpfRequest<'_>,
-    layout: &Layout,
-    sizes: &Sizes,
+    layout: &FollowLayout,
+    sizes: &TableSizes,
     judging: Option<&Judging>,
 ) -> Result<FollowSkel<'static>, String> {
     let mut open = FollowSkelBuilder::default()
@@ -77,7 +81,7 @@ fn skeleton(
         settings.kinds = sizes.per_slot as u32;
         settings.sets = layout.sets.len() as u32;
         settings.events = layout.places() as u32;
-        settings.timed = u32::from(Layout::is_timed(request.sets));
+        settings.timed = u32::from(FollowLayout::is_timed(request.sets));
         settings.program = request.program.unwrap_or(0);
     }
     // No thread is adopted, so the exit of each is seen.
@@ -115,28 +119,28 @@ impl InKernel {
         if !countersteer_counters::may_load_programs(Path::new("/")) {
             return Err("that needs root, or CAP_BPF and CAP_PERFMON".into());
         }
-        let layout = Layout::of(request.sets)?;
+        let layout = FollowLayout::of(request.sets)?;
         let most = libbpf_rs::num_possible_cpus().map_err(at("asking for CPUs"))?;
-        let classes = Classes::find(Path::new("/"), request.cpus, request.core_types, most);
+        let classes = CpuClasses::find(Path::new("/"), request.cpus, request.core_types, most);
         // The library's messages are errors only if BPF was requested.
         quietly(|| Self::load_for(request, layout, classes, judging))
     }
 
     fn load_for(
         request: &BpfRequest<'_>,
-        layout: Layout,
-        classes: Classes,
+        layout: FollowLayout,
+        classes: CpuClasses,
         judging: Option<&Judging>,
     ) -> Result<Self, String> {
-        let sizes = Sizes::of(request, &layout, &classes)?;
+        let sizes = TableSizes::of(request, &layout, &classes)?;
         let judging = judging.filter(|judging| judging.suits(request, &classes));
         let skel = skeleton(request, &layout, &sizes, judging)?;
         let mapped = |e: io::Error| format!("mapping tables: {e}");
         let mut inside = Self {
             links: Vec::new(),
-            slots: Table::map(&skel.maps.slots, sizes.all_slots()).map_err(mapped)?,
-            rows: Table::map(&skel.maps.rows, sizes.rows()).map_err(mapped)?,
-            cpus: Table::map(&skel.maps.cpus, sizes.cpus).map_err(mapped)?,
+            slots: FollowTable::map(&skel.maps.slots, sizes.all_slots()).map_err(mapped)?,
+            rows: FollowTable::map(&skel.maps.rows, sizes.rows()).map_err(mapped)?,
+            cpus: FollowTable::map(&skel.maps.cpus, sizes.cpus).map_err(mapped)?,
             counters: CpuCounters::default(),
             layout,
             classes,
@@ -169,7 +173,7 @@ impl InKernel {
     }
 
     /// Initialises the state of CPUs: no followed thread runs on any of them yet.
-    fn prepare_cpus(&self, sizes: &Sizes) {
+    fn prepare_cpus(&self, sizes: &TableSizes) {
         for cpu in 0..sizes.cpus {
             let here = types::cpu_state {
                 slot: shared::NONE,

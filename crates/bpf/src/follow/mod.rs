@@ -13,7 +13,7 @@ use std::io;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use countersteer_counters::{BpfRequest, CpuCounters, Follow, Kind, TakeReport};
+use countersteer_counters::{BpfRequest, CpuCounters, Follow, SetOfClass, TakeReport};
 use countersteer_model::units::{CpuId, Nanos};
 use libbpf_rs::{Link, ProgramInput, ProgramMut};
 use rustc_hash::FxHashMap;
@@ -21,11 +21,11 @@ use rustc_hash::FxHashMap;
 use crate::generated::adopt::AdoptSkel;
 use crate::generated::follow::{FollowSkel, shared, types};
 use crate::object::{failed, now_ns};
-use classes::Classes;
+use classes::CpuClasses;
 pub use judging::Judging;
-use layout::Layout;
+use layout::FollowLayout;
 use slots::LastReport;
-use table::{Entry, Plain, Table};
+use table::{FollowTable, Plain, TableEntry};
 
 // SAFETY: structures of integers, as `follow.h` declares them.
 unsafe impl Plain for types::slot {}
@@ -42,12 +42,12 @@ const ON_CPU: u32 = 1;
 /// Programs inside the kernel that follow threads; a drop detaches them.
 pub struct InKernel {
     links: Vec<Link>,
-    slots: Table<types::slot>,
-    rows: Table<types::row>,
-    cpus: Table<types::cpu_state>,
+    slots: FollowTable<types::slot>,
+    rows: FollowTable<types::row>,
+    cpus: FollowTable<types::cpu_state>,
     counters: CpuCounters,
-    layout: Layout,
-    classes: Classes,
+    layout: FollowLayout,
+    classes: CpuClasses,
     room: usize,
     /// Last reports of the slots that were ever taken, as far as known.
     last_reports: Vec<LastReport>,
@@ -95,7 +95,7 @@ pub(crate) fn load_judging(
 }
 
 /// True if a followed thread runs on that CPU.
-fn is_busy(here: &Entry<'_, types::cpu_state>) -> bool {
+fn is_busy(here: &TableEntry<'_, types::cpu_state>) -> bool {
     here.half(offset_of!(types::cpu_state, slot)) != shared::NONE
 }
 
@@ -141,7 +141,7 @@ impl InKernel {
     }
 
     /// Makes the kernel store the counts so far of running threads, on the CPUs for which `wanted` is true.
-    fn read_running(&self, wanted: impl Fn(&Entry<'_, types::cpu_state>) -> bool) {
+    fn read_running(&self, wanted: impl Fn(&TableEntry<'_, types::cpu_state>) -> bool) {
         let mut no_thread = [0; SWITCH_BYTES];
         for cpu in (0..self.classes.of.len()).filter(|cpu| wanted(&self.cpus.entry(*cpu))) {
             let input = ProgramInput {
@@ -172,11 +172,11 @@ impl InKernel {
 }
 
 impl Follow for InKernel {
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<SetOfClass> {
         let sets = self.layout.sets.len();
         let kind = |(class, cpu): (usize, &CpuId), set: usize| {
             let present = self.layout.sets[set].present(&self.layout.counters[class * sets + set]);
-            Kind {
+            SetOfClass {
                 cpu: *cpu,
                 set: set as u32,
                 present,
@@ -233,8 +233,9 @@ impl Follow for InKernel {
         self.want(on.then_some(set));
         // A CPU in the middle of a context switch may have seen the former set, and show it only afterwards.
         for _ in 0..2 {
-            let kind =
-                |here: &Entry<'_, types::cpu_state>| here.half(offset_of!(types::cpu_state, kind));
+            let kind = |here: &TableEntry<'_, types::cpu_state>| {
+                here.half(offset_of!(types::cpu_state, kind))
+            };
             self.read_running(|here| {
                 is_busy(here) && kind(here) != here.half(offset_of!(types::cpu_state, wanted))
             });

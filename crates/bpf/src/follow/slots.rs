@@ -10,7 +10,7 @@ use countersteer_model::units::{CpuId, Nanos};
 use libbpf_rs::{MapCore, MapFlags};
 
 use super::InKernel;
-use super::table::Table;
+use super::table::FollowTable;
 use crate::generated::follow::{shared, types};
 
 /// Last report of the thread in a slot.
@@ -56,7 +56,7 @@ impl InKernel {
 
     /// Reads a slot's counts, and the parts of it that `read` reads; returns its number of changes at that time.
     #[inline]
-    fn settled<R>(&mut self, nr: usize, read: impl Fn(&Table<types::slot>) -> R) -> (u64, R) {
+    fn settled<R>(&mut self, nr: usize, read: impl Fn(&FollowTable<types::slot>) -> R) -> (u64, R) {
         let kinds = self.kinds_per_slot();
         let Self {
             slots,

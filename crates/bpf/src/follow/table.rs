@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 /// The type has to be such a structure, laid out as in C.
 pub(super) unsafe trait Plain: Copy {}
 
-pub(super) struct Table<T> {
+pub(super) struct FollowTable<T> {
     base: NonNull<u8>,
     bytes: usize,
     entries: usize,
@@ -22,9 +22,9 @@ pub(super) struct Table<T> {
 }
 
 // SAFETY: the mapping belongs to this value alone; nothing in it is tied to a thread.
-unsafe impl<T: Plain + Send> Send for Table<T> {}
+unsafe impl<T: Plain + Send> Send for FollowTable<T> {}
 
-impl<T: Plain> Table<T> {
+impl<T: Plain> FollowTable<T> {
     /// Distance of entries in the kernel: a multiple of 8.
     const STRIDE: usize = size_of::<T>().next_multiple_of(8);
 
@@ -73,8 +73,8 @@ impl<T: Plain> Table<T> {
 
     /// Entry to be read field by field; any of them may change meanwhile.
     #[inline]
-    pub fn entry(&self, nr: usize) -> Entry<'_, T> {
-        Entry {
+    pub fn entry(&self, nr: usize) -> TableEntry<'_, T> {
+        TableEntry {
             at: self.at(nr),
             of: PhantomData,
         }
@@ -119,12 +119,12 @@ impl<T: Plain> Table<T> {
 }
 
 /// Entry of a table.
-pub(super) struct Entry<'a, T> {
+pub(super) struct TableEntry<'a, T> {
     at: *const T,
     of: PhantomData<&'a T>,
 }
 
-impl<T: Plain> Entry<'_, T> {
+impl<T: Plain> TableEntry<'_, T> {
     /// Integer of 64 bits at an offset.
     #[inline]
     pub fn field(&self, offset: usize) -> u64 {
@@ -148,7 +148,7 @@ impl<T: Plain> Entry<'_, T> {
     }
 }
 
-impl<T> Drop for Table<T> {
+impl<T> Drop for FollowTable<T> {
     fn drop(&mut self) {
         // SAFETY: the mapping was made with this address and length, and no reference into it is left.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };

@@ -76,6 +76,7 @@ static void user_space(void)
 		if (t)
 			t->factor = 1 + draw(4 << 16);
 		control.steal_above = chance(2) ? NONE : draw(3);
+		control.report_spans = chance(2);
 	} else {
 		struct admission *table = &control.tables[~control.admission & 1];
 
@@ -259,7 +260,7 @@ int main(int argc, char **argv)
 		check_threads();
 	}
 	finish();
-	printf("%llu records of exits, %llu dispatches, %llu timers, %llu moved, %llu stolen, %llu kept\n", event_counts[EVENT_EXIT],
-	       calls[DISPATCH], calls[TIMER], counters.moved, counters.stolen, kept);
+	printf("%llu records of exits, %llu dispatches, %llu timers, %llu moved, %llu stolen, %llu kept, %llu switches\n", event_counts[EVENT_EXIT],
+	       calls[DISPATCH], calls[TIMER], counters.moved, counters.stolen, kept, event_counts[EVENT_SWITCH]);
 	return 0;
 }

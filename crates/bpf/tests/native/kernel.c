@@ -53,6 +53,7 @@ struct task {
 	u64 slice; /* remaining time */
 	u64 next_slice;
 	u64 waits_since;
+	u64 came_ns;
 	u32 refs;
 	bool inserted;
 	struct queue *chosen;
@@ -288,10 +289,18 @@ void bpf_ringbuf_submit(void *data, u64 flags)
 {
 	struct event *event = data;
 
-	must(event->kind >= EVENT_NEW && event->kind <= EVENT_MIGRATE, "a record of kind %u", event->kind);
+	must(event->kind >= EVENT_NEW && event->kind <= EVENT_SWITCH, "a record of kind %u", event->kind);
 	must(event->tid >= 1 && event->tid <= TASKS, "a record of thread %u", event->tid);
 	must(event->kind != EVENT_NEW || tasks[event->tid - 1].state != DEAD,
 	     "the fork of thread %u is reported before its number is known", event->tid);
+	if (event->kind == EVENT_SWITCH) {
+		struct task *t = &tasks[event->tid - 1];
+
+		must(t->state == RUNNING && t->cpu == (s32)event->to, "thread %u leaves CPU %u, where it does not run",
+		     event->tid, event->to);
+		must(event->ran_ns == now_ns - t->came_ns, "thread %u ran for %llu ns, reported are %llu", event->tid,
+		     now_ns - t->came_ns, event->ran_ns);
+	}
 	event_counts[event->kind]++;
 	reserved--;
 	free(data);

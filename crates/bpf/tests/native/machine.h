@@ -86,6 +86,7 @@ static void start(s32 cpu, struct task *t)
 	t->cpu = cpu;
 	t->state = RUNNING;
 	t->waits_since = 0;
+	t->came_ns = now_ns;
 	t->slice = t->next_slice ? t->next_slice : SLICE_NS;
 	CALL(OTHER, cpu, t, engine_running(&t->task));
 }

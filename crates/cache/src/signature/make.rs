@@ -2,11 +2,11 @@
 
 use countersteer_model::signature::{PER_INSTRUCTIONS, SIZES, SMALLEST_LINES, WAYS};
 
-use super::{Carried, MOST_PHASES, Matrix, Phase, SCHEMA};
+use super::{Carried, MOST_PHASES, Matrix, SCHEMA, SignaturePhase};
 use crate::forest::Forest;
-use crate::private::Access;
+use crate::private::AccessKind;
 use crate::space::Spaces;
-use crate::wire::{Decoder, Head, What, WireError};
+use crate::wire::{BlockHead, Decoder, WireError, WireKind};
 
 /// Number of instructions per window. A window is assumed to be in one phase.
 const WINDOW: u64 = 1_000_000;
@@ -23,7 +23,7 @@ pub struct Maker {
     spaces: Spaces,
     instructions: u64,
     in_window: u64,
-    windows: Vec<Phase>,
+    windows: Vec<SignaturePhase>,
     /// Misses of the whole run, by size and associativity.
     total: [[u64; WAYS.len()]; SIZES],
 }
@@ -47,11 +47,14 @@ impl Maker {
     ///
     /// # Errors
     /// Fails if the words come from no encoder.
-    pub fn block(&mut self, head: &Head, words: &[u32]) -> Result<(), WireError> {
+    pub fn block(&mut self, head: &BlockHead, words: &[u32]) -> Result<(), WireError> {
         let mark = self.spaces.mark(head, u64::BITS);
         let mut decoder = Decoder::new(words);
         while let Some(event) = decoder.next_event()? {
-            if matches!(event.what, What::Access(Access::Load | Access::Store)) {
+            if matches!(
+                event.what,
+                WireKind::Access(AccessKind::Load | AccessKind::Store)
+            ) {
                 self.forest.touch(event.line ^ mark);
             }
         }
@@ -74,7 +77,7 @@ impl Maker {
             }
         }
         self.forest.reset_counts();
-        self.windows.push(Phase {
+        self.windows.push(SignaturePhase {
             share: executed as f64,
             misses,
         });
@@ -90,7 +93,7 @@ impl Maker {
         }
         let executed = self.instructions;
         (executed > 0).then(|| {
-            let share = |window: Phase| Phase {
+            let share = |window: SignaturePhase| SignaturePhase {
                 share: window.share / executed as f64,
                 ..window
             };
@@ -121,17 +124,17 @@ fn distance(a: &Matrix, b: &Matrix) -> f64 {
 
 /// Clusters similar windows into phases. The threshold grows until there are few enough phases. Empty if all windows are
 /// similar.
-pub(super) fn cluster(parts: Vec<Phase>) -> Vec<Phase> {
+pub(super) fn cluster(parts: Vec<SignaturePhase>) -> Vec<SignaturePhase> {
     let mut alike = ALIKE;
     loop {
-        let mut phases: Vec<(Phase, [[f64; WAYS.len()]; SIZES])> = Vec::new();
+        let mut phases: Vec<(SignaturePhase, [[f64; WAYS.len()]; SIZES])> = Vec::new();
         for part in &parts {
             let near = phases
                 .iter()
                 .position(|(phase, _)| distance(&phase.misses, &part.misses) < alike);
             let near = near.unwrap_or_else(|| {
                 phases.push((
-                    Phase {
+                    SignaturePhase {
                         share: 0.0,
                         ..*part
                     },
@@ -149,10 +152,11 @@ pub(super) fn cluster(parts: Vec<Phase>) -> Vec<Phase> {
             return Vec::new();
         }
         if phases.len() <= MOST_PHASES {
-            let mean = |(phase, sums): (Phase, [[f64; WAYS.len()]; SIZES])| Phase {
-                misses: sums.map(|row| row.map(|sum| (sum / phase.share).round() as u16)),
-                ..phase
-            };
+            let mean =
+                |(phase, sums): (SignaturePhase, [[f64; WAYS.len()]; SIZES])| SignaturePhase {
+                    misses: sums.map(|row| row.map(|sum| (sum / phase.share).round() as u16)),
+                    ..phase
+                };
             return phases.into_iter().map(mean).collect();
         }
         alike *= 1.5;

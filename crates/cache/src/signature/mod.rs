@@ -42,13 +42,13 @@ pub struct Carried {
     pub misses: Matrix,
     /// Phases of the run; empty if the run has only one.
     #[serde(default)]
-    pub phases: Vec<Phase>,
+    pub phases: Vec<SignaturePhase>,
 }
 
 /// Phase of a run, with its misses.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Phase {
+pub struct SignaturePhase {
     /// Fraction of the instructions in this phase, 0 to 1.
     pub share: f64,
     /// Misses in this phase.
@@ -130,7 +130,7 @@ impl Carried {
             let sum: u32 = parts.iter().map(|p| u32::from(p.misses[size][ways])).sum();
             (f64::from(sum) / count as f64).round() as u16
         };
-        let whole = |part: &Self| Phase {
+        let whole = |part: &Self| SignaturePhase {
             share: 1.0,
             misses: part.misses,
         };
@@ -140,7 +140,7 @@ impl Carried {
             } else {
                 part.phases.clone()
             };
-            own.into_iter().map(|phase| Phase {
+            own.into_iter().map(|phase| SignaturePhase {
                 share: phase.share / count as f64,
                 ..phase
             })

@@ -7,7 +7,7 @@ use std::hash::Hasher;
 
 use countersteer_model::signature::{SIZES, WAYS};
 
-use super::{Carried, MOST_NAME, MOST_PHASES, Matrix, Phase, SCHEMA};
+use super::{Carried, MOST_NAME, MOST_PHASES, Matrix, SCHEMA, SignaturePhase};
 
 /// Owner name of the note.
 pub const OWNER: &[u8] = b"Countersteer";
@@ -90,7 +90,7 @@ pub fn decode(bytes: &[u8]) -> Result<Carried, String> {
     let phases = (0..phases).map(|_| {
         let share = f64::from(next()) / f64::from(u16::MAX);
         let misses = matrix(&mut next);
-        Phase { share, misses }
+        SignaturePhase { share, misses }
     });
     let carried = Carried {
         schema: SCHEMA.into(),

@@ -15,7 +15,7 @@ const FOLDER: &str = "countersteer/signatures";
 
 /// Location at which a signature was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum SignaturePlace {
     Inside,
     Beside(PathBuf),
 }
@@ -81,10 +81,10 @@ pub fn read(path: &Path) -> Result<Carried, SignatureError> {
 ///
 /// # Errors
 /// Fails if a file cannot be read, if `path` is no ELF binary, or if the signature is damaged.
-pub fn of_binary(path: &Path) -> Result<Option<(Carried, Found)>, SignatureError> {
+pub fn of_binary(path: &Path) -> Result<Option<(Carried, SignaturePlace)>, SignatureError> {
     let binary = elf::read(path)?;
     if let Some(carried) = binary.carried {
-        return Ok(Some((carried, Found::Inside)));
+        return Ok(Some((carried, SignaturePlace::Inside)));
     }
     let Some(build_id) = binary.build_id else {
         return Ok(None);
@@ -93,7 +93,7 @@ pub fn of_binary(path: &Path) -> Result<Option<(Carried, Found)>, SignatureError
     let files = data_folders().into_iter();
     let mut files = files.map(|folder| folder.join(FOLDER).join(&name));
     if let Some(file) = files.find(|file| file.is_file()) {
-        return Ok(Some((read(&file)?, Found::Beside(file))));
+        return Ok(Some((read(&file)?, SignaturePlace::Beside(file))));
     }
     Ok(None)
 }

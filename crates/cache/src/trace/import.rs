@@ -8,18 +8,18 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};
 
 use super::{TraceError, TraceWriter};
-use crate::tracer::Tracer;
+use crate::tracer::ThreadTracer;
 use crate::wire::ENDS;
 
 /// Format of a trace of another tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum TraceFormat {
     ChampSim,
     Lackey,
     Drmemtrace,
 }
 
-impl Format {
+impl TraceFormat {
     pub const ALL: [(&'static str, Self); 3] = [
         ("champsim", Self::ChampSim),
         ("lackey", Self::Lackey),
@@ -39,19 +39,19 @@ const MOST_THREADS: usize = 1 << 16;
 struct Threads<'a, W: Write> {
     writer: &'a mut TraceWriter<W>,
     filter_sets: u32,
-    tracers: BTreeMap<u64, Tracer>,
+    tracers: BTreeMap<u64, ThreadTracer>,
     instructions: u64,
 }
 
 impl<W: Write> Threads<'_, W> {
-    fn tracer(&mut self, tid: u64) -> &mut Tracer {
+    fn tracer(&mut self, tid: u64) -> &mut ThreadTracer {
         let next = self.tracers.len() as u32 + 1;
         let sets = self.filter_sets;
         // Each workload of drmemtrace becomes a process.
         let pid = (tid >> 32) as u32;
         self.tracers
             .entry(tid)
-            .or_insert_with(|| Tracer::new(next, pid, sets))
+            .or_insert_with(|| ThreadTracer::new(next, pid, sets))
     }
 
     /// Adds an instruction. If the thread's block is complete, it is written first.
@@ -94,7 +94,7 @@ fn lines(address: u64, bytes: u64) -> (u64, u64) {
 /// Fails if reading or writing fails, or if the input has another format.
 pub fn import<W: Write>(
     path: &str,
-    format: Format,
+    format: TraceFormat,
     input: impl BufRead,
     filter_sets: u32,
     writer: &mut TraceWriter<W>,
@@ -106,9 +106,9 @@ pub fn import<W: Write>(
         instructions: 0,
     };
     match format {
-        Format::ChampSim => champsim(path, input, &mut threads)?,
-        Format::Lackey => text(path, input, &mut threads, lackey)?,
-        Format::Drmemtrace => text(path, input, &mut threads, drmemtrace)?,
+        TraceFormat::ChampSim => champsim(path, input, &mut threads)?,
+        TraceFormat::Lackey => text(path, input, &mut threads, lackey)?,
+        TraceFormat::Drmemtrace => text(path, input, &mut threads, drmemtrace)?,
     }
     if threads.instructions == 0 {
         let (path, line, why) = (
@@ -169,7 +169,7 @@ fn champsim<W: Write>(
 }
 
 /// Parsed line of a text trace: thread and event.
-struct Line {
+struct TraceLine {
     tid: u64,
     what: LineWhat,
     address: u64,
@@ -187,7 +187,7 @@ fn text<W: Write>(
     path: &str,
     mut input: impl BufRead,
     threads: &mut Threads<'_, W>,
-    parse: impl Fn(&str) -> Result<Option<Line>, String>,
+    parse: impl Fn(&str) -> Result<Option<TraceLine>, String>,
 ) -> Result<(), TraceError> {
     let mut raw = Vec::new();
     for number in 1.. {
@@ -246,7 +246,7 @@ fn shown(line: &str) -> String {
 }
 
 /// Parses a line such as `I  04000d20,3` or ` L 1ffefffa08,8`. `None` for valgrind's messages, which begin with `==` or `--`.
-fn lackey(line: &str) -> Result<Option<Line>, String> {
+fn lackey(line: &str) -> Result<Option<TraceLine>, String> {
     let line = line.trim();
     if line.is_empty() || line.starts_with("==") || line.starts_with("--") {
         return Ok(None);
@@ -263,7 +263,7 @@ fn lackey(line: &str) -> Result<Option<Line>, String> {
     let (address, bytes) = rest.trim().split_once(',').ok_or_else(wrong)?;
     let address = u64::from_str_radix(address, 16).map_err(|_| wrong())?;
     let bytes = bytes.parse().map_err(|_| wrong())?;
-    Ok(Some(Line {
+    Ok(Some(TraceLine {
         tid: 0,
         what,
         address,
@@ -284,7 +284,7 @@ fn thread_of(column: &str) -> Option<u64> {
 
 /// Parses a line such as `12  1:  W0.T1310715 ifetch  3 byte(s) @ 0x00007fef6f68b1d0 48 89 e7 mov ...`. `None` for lines of
 /// other kinds.
-fn drmemtrace(line: &str) -> Result<Option<Line>, String> {
+fn drmemtrace(line: &str) -> Result<Option<TraceLine>, String> {
     let words: Vec<&str> = line.split_whitespace().take(10).collect();
     let kind = |word: &&str| matches!(*word, "ifetch" | "read" | "write");
     let Some(at) = words.iter().position(kind) else {
@@ -309,7 +309,7 @@ fn drmemtrace(line: &str) -> Result<Option<Line>, String> {
     let address = address
         .and_then(|hex| u64::from_str_radix(hex, 16).ok())
         .ok_or_else(wrong)?;
-    Ok(Some(Line {
+    Ok(Some(TraceLine {
         tid,
         what,
         address,

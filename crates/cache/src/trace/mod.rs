@@ -4,7 +4,7 @@
 //!
 //! - eight bytes of magic;
 //! - the [`Header`] as JSON, with its length before it and its checksum after it;
-//! - blocks of events of one thread each ([`crate::wire`], compressed with zstd), each with its [`Head`], length and checksum;
+//! - blocks of events of one thread each ([`crate::wire`], compressed with zstd), each with its [`BlockHead`], length and checksum;
 //! - an index of the blocks and the [`Trailer`] as JSON;
 //! - the offset of the index.
 //!
@@ -18,10 +18,10 @@ mod write;
 use countersteer_model::profile::Recorded;
 use serde::{Deserialize, Serialize};
 
-use crate::wire::Head;
+use crate::wire::BlockHead;
 
-pub use import::{Format, import};
-pub use read::{Blocks, TraceFile};
+pub use import::{TraceFormat, import};
+pub use read::{TraceBlocks, TraceFile};
 pub use write::{Totals, TraceWriter};
 
 /// Schema identifier in every trace.
@@ -71,9 +71,9 @@ pub struct Trailer {
 
 /// Position of a block in a file, with the block's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct BlockEntry {
     pub offset: u64,
-    pub head: Head,
+    pub head: BlockHead,
 }
 
 /// Error of reading, writing or importing a trace.

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use countersteer_files::read;
 
 use super::{
-    BLOCK_MAGIC, END_MAGIC, Entry, Header, INDEX_MAGIC, MAGIC, MOST_JSON, SCHEMA, Totals,
+    BLOCK_MAGIC, BlockEntry, END_MAGIC, Header, INDEX_MAGIC, MAGIC, MOST_JSON, SCHEMA, Totals,
     TraceError, Trailer, checksum,
 };
-use crate::wire::{HEAD_WORDS, Head, MOST_WORDS};
+use crate::wire::{BlockHead, HEAD_WORDS, MOST_WORDS};
 
 /// Number of bytes before a block's compressed events, without the checksum.
 const FRONT: usize = 8 + HEAD_WORDS * 4;
@@ -23,12 +23,12 @@ const MOST_INDEX: u64 = 256 << 20;
 
 /// Next part of a trace that is read in one pass.
 enum Next {
-    Block(Head, Vec<u32>),
+    Block(BlockHead, Vec<u32>),
     End(Trailer),
 }
 
 /// Reader of a trace's blocks in the order of the file.
-pub struct Blocks<R: Read> {
+pub struct TraceBlocks<R: Read> {
     path: String,
     input: R,
     offset: u64,
@@ -47,11 +47,11 @@ fn long(bytes: &[u8], at: usize) -> u64 {
     u64::from(word(bytes, at + 4)) << 32 | u64::from(word(bytes, at))
 }
 
-fn head(bytes: &[u8], at: usize) -> Option<Head> {
-    Head::unpack(&std::array::from_fn(|n| word(bytes, at + 4 * n)))
+fn head(bytes: &[u8], at: usize) -> Option<BlockHead> {
+    BlockHead::unpack(&std::array::from_fn(|n| word(bytes, at + 4 * n)))
 }
 
-impl<R: Read> Blocks<R> {
+impl<R: Read> TraceBlocks<R> {
     /// Starts reading a trace; `path` is its name in errors.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl<R: Read> Blocks<R> {
     ///
     /// # Errors
     /// Fails if reading fails, or if the trace is damaged.
-    pub fn next_block(&mut self) -> Result<Option<(Head, Vec<u32>)>, TraceError> {
+    pub fn next_block(&mut self) -> Result<Option<(BlockHead, Vec<u32>)>, TraceError> {
         if self.done {
             return Ok(None);
         }
@@ -205,7 +205,12 @@ impl<R: Read> Blocks<R> {
 }
 
 /// Checks and decompresses a block. Returns its words.
-fn unpack(front: &[u8], packed: &[u8], sum: &[u8], head: &Head) -> Result<Vec<u32>, &'static str> {
+fn unpack(
+    front: &[u8],
+    packed: &[u8],
+    sum: &[u8],
+    head: &BlockHead,
+) -> Result<Vec<u32>, &'static str> {
     if checksum(&[front, packed]) != long(sum, 0) {
         return Err("a block's checksum is wrong");
     }
@@ -223,7 +228,7 @@ fn unpack(front: &[u8], packed: &[u8], sum: &[u8], head: &Head) -> Result<Vec<u3
 }
 
 /// Checks and parses an index. Returns its entries and the trailer.
-fn parse_index(index: &[u8], sum: &[u8]) -> Result<(Vec<Entry>, Trailer), String> {
+fn parse_index(index: &[u8], sum: &[u8]) -> Result<(Vec<BlockEntry>, Trailer), String> {
     if checksum(&[index]) != long(sum, 0) {
         return Err("the index's checksum is wrong".into());
     }
@@ -234,9 +239,9 @@ fn parse_index(index: &[u8], sum: &[u8]) -> Result<(Vec<Entry>, Trailer), String
     let entry = |bytes: &[u8]| {
         let head = head(bytes, 8)?;
         let offset = long(bytes, 0);
-        Some(Entry { offset, head })
+        Some(BlockEntry { offset, head })
     };
-    let entries: Option<Vec<Entry>> = entries.map(entry).collect();
+    let entries: Option<Vec<BlockEntry>> = entries.map(entry).collect();
     let entries = entries.ok_or("an impossible entry of the index")?;
     let trailer: Trailer =
         serde_json::from_slice(index.get(json..).unwrap_or_default()).map_err(|e| e.to_string())?;
@@ -252,7 +257,7 @@ pub struct TraceFile {
     path: PathBuf,
     file: File,
     header: Header,
-    entries: Vec<Entry>,
+    entries: Vec<BlockEntry>,
     trailer: Trailer,
 }
 
@@ -264,7 +269,7 @@ impl TraceFile {
     pub fn open(path: &Path) -> Result<Self, TraceError> {
         let shown = path.display().to_string();
         let file = read::open(path).map_err(TraceError::io(&shown))?;
-        let mut blocks = Blocks::new(&shown, std::io::BufReader::new(file))?;
+        let mut blocks = TraceBlocks::new(&shown, std::io::BufReader::new(file))?;
         let header = blocks.header.clone();
         let file = read::open(path).map_err(TraceError::io(&shown))?;
         let length = file.metadata().map_err(TraceError::io(&shown))?.len();
@@ -293,7 +298,7 @@ impl TraceFile {
 
     /// Returns the entries of all blocks in the order of the file.
     #[must_use]
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[BlockEntry] {
         &self.entries
     }
 
@@ -301,7 +306,7 @@ impl TraceFile {
     ///
     /// # Errors
     /// Fails if reading fails, or if the trace is damaged.
-    pub fn words(&self, entry: &Entry) -> Result<Vec<u32>, TraceError> {
+    pub fn words(&self, entry: &BlockEntry) -> Result<Vec<u32>, TraceError> {
         let shown = self.path.display().to_string();
         let damaged = |why: &str| TraceError::damaged(&shown, entry.offset, why);
         let mut front = [0; FRONT + 8];
@@ -326,7 +331,7 @@ impl TraceFile {
 }
 
 /// Returns the index and the trailer at the end of a file; `None` if they are missing or damaged.
-fn index_of(file: &File, length: u64) -> Option<(Vec<Entry>, Trailer)> {
+fn index_of(file: &File, length: u64) -> Option<(Vec<BlockEntry>, Trailer)> {
     let mut end = [0; 24];
     let end_at = length.checked_sub(24)?;
     file.read_exact_at(&mut end, end_at).ok()?;
@@ -341,13 +346,13 @@ fn index_of(file: &File, length: u64) -> Option<(Vec<Entry>, Trailer)> {
 }
 
 /// Reads the whole trace and creates the missing index.
-fn scan<R: Read>(blocks: &mut Blocks<R>) -> Result<(Vec<Entry>, Trailer), TraceError> {
+fn scan<R: Read>(blocks: &mut TraceBlocks<R>) -> Result<(Vec<BlockEntry>, Trailer), TraceError> {
     let mut entries = Vec::new();
     let mut cut = false;
     loop {
         let offset = blocks.offset;
         match blocks.next_block() {
-            Ok(Some((head, _))) => entries.push(Entry { offset, head }),
+            Ok(Some((head, _))) => entries.push(BlockEntry { offset, head }),
             Ok(None) => break,
             // The recorder was killed while it wrote a block.
             Err(TraceError::Damaged { .. }) if !entries.is_empty() => {

@@ -5,9 +5,9 @@ use std::io::Write;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BLOCK_MAGIC, END_MAGIC, Entry, Header, INDEX_MAGIC, MAGIC, TraceError, Trailer, checksum,
+    BLOCK_MAGIC, BlockEntry, END_MAGIC, Header, INDEX_MAGIC, MAGIC, TraceError, Trailer, checksum,
 };
-use crate::wire::{ENDS, Head};
+use crate::wire::{BlockHead, ENDS};
 
 /// Compression level of zstd; the recorder must be as fast as the program.
 const LEVEL: i32 = 1;
@@ -27,7 +27,7 @@ pub struct Totals {
 
 impl Totals {
     /// Adds a block to the totals.
-    pub fn add(&mut self, head: &Head) {
+    pub fn add(&mut self, head: &BlockHead) {
         self.instructions += u64::from(head.instructions);
         self.loads += u64::from(head.loads);
         self.stores += u64::from(head.stores);
@@ -42,7 +42,7 @@ pub struct TraceWriter<W: Write> {
     path: String,
     out: W,
     offset: u64,
-    entries: Vec<Entry>,
+    entries: Vec<BlockEntry>,
     totals: Totals,
     compressor: zstd::bulk::Compressor<'static>,
 }
@@ -82,12 +82,12 @@ impl<W: Write> TraceWriter<W> {
     ///
     /// # Errors
     /// Fails if writing fails.
-    pub fn block(&mut self, mut head: Head, words: &[u32]) -> Result<(), TraceError> {
+    pub fn block(&mut self, mut head: BlockHead, words: &[u32]) -> Result<(), TraceError> {
         if head.instructions == 0 && words.is_empty() && head.flags & ENDS == 0 {
             return Ok(());
         }
         head.words = words.len() as u32;
-        self.entries.push(Entry {
+        self.entries.push(BlockEntry {
             offset: self.offset,
             head,
         });

@@ -1,9 +1,9 @@
-//! Decoders from machine code to [`Block`]s.
+//! Decoders from machine code to [`TranslatedBlock`]s.
 //!
-//! Stage: translation. Input: addresses and bytes of a block's instructions. Output: a [`Block`], and the memory use of each
+//! Stage: translation. Input: addresses and bytes of a block's instructions. Output: a [`TranslatedBlock`], and the memory use of each
 //! instruction. Each recorded architecture has its own decoder.
 
-use crate::block::{Block, MemoryUse, REPEATS};
+use crate::block::{MemoryUse, REPEATS, TranslatedBlock};
 use crate::guest::Guest;
 use crate::reach;
 use crate::simple;
@@ -14,7 +14,7 @@ mod x86;
 
 /// Decoded code of a block.
 pub struct Decoded {
-    pub block: Block,
+    pub block: TranslatedBlock,
     /// Memory use by instruction; `None` for instructions without an access.
     pub memory: Vec<Option<MemoryUse>>,
     /// Address of an instruction that queries the processor's features, if there is one.

@@ -12,7 +12,7 @@ use iced_x86::{
 };
 
 use super::{Decoded, operations};
-use crate::block::{Block, Classes, End, Insn, MemoryUse};
+use crate::block::{BlockEnd, InsnFlow, MemoryUse, PackedClasses, TranslatedBlock};
 
 /// Bit of the flags among an instruction's registers.
 const FLAGS: u64 = 1 << 16;
@@ -62,9 +62,9 @@ pub fn decode<'a>(code: impl Iterator<Item = (u64, &'a [u8])>) -> Decoded {
 }
 
 struct Builder {
-    block: Block,
-    classes: Classes,
-    insns: Vec<Insn>,
+    block: TranslatedBlock,
+    classes: PackedClasses,
+    insns: Vec<InsnFlow>,
     previous: Mnemonic,
     /// Address of an instruction that queries the processor's features, if one was seen.
     asks_features: Option<u64>,
@@ -74,14 +74,14 @@ struct Builder {
 impl Builder {
     /// Begins a block at `pc`.
     fn new(pc: u64) -> Self {
-        let block = Block {
+        let block = TranslatedBlock {
             pc,
             after: pc,
-            ..Block::default()
+            ..TranslatedBlock::default()
         };
         Self {
             block,
-            classes: Classes::default(),
+            classes: PackedClasses::default(),
             insns: Vec::new(),
             previous: Mnemonic::INVALID,
             asks_features: None,
@@ -113,7 +113,7 @@ impl Builder {
         })
     }
 
-    fn build(mut self) -> Block {
+    fn build(mut self) -> TranslatedBlock {
         self.block.count = self.insns.len() as u32;
         self.block.classes = self.classes.pack();
         self.block.insns = self.insns.into_boxed_slice();
@@ -131,7 +131,7 @@ impl Builder {
     }
 
     fn classify(&mut self, insn: &Instruction) {
-        self.classes.branches += u64::from(end(insn) != End::Fall);
+        self.classes.branches += u64::from(end(insn) != BlockEnd::Fall);
         let x87 = insn.cpuid_features().iter().any(|f| {
             matches!(
                 f,
@@ -149,7 +149,7 @@ impl Builder {
     }
 
     /// Returns the registers read and written, and the bytes of the memory access.
-    fn flow(&mut self, insn: &Instruction) -> (Insn, Option<u8>) {
+    fn flow(&mut self, insn: &Instruction) -> (InsnFlow, Option<u8>) {
         let info = self.factory.info(insn);
         let bytes = info
             .used_memory()
@@ -170,9 +170,9 @@ impl Builder {
             })
         };
         if matches!(insn.mnemonic(), Mnemonic::Vzeroupper | Mnemonic::Vzeroall) {
-            return (Insn::default(), bytes);
+            return (InsnFlow::default(), bytes);
         }
-        let mut flow = Insn::default();
+        let mut flow = InsnFlow::default();
         for used in info.used_registers() {
             add_register(&mut flow, used.register(), used.access());
         }
@@ -210,7 +210,7 @@ fn is_vector(insn: &Instruction) -> bool {
     })
 }
 
-fn add_register(flow: &mut Insn, register: Register, access: OpAccess) {
+fn add_register(flow: &mut InsnFlow, register: Register, access: OpAccess) {
     let bit = bit(register);
     let (reads, writes) = match access {
         OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess => (true, false),
@@ -238,16 +238,16 @@ fn bit(register: Register) -> u64 {
     }
 }
 
-fn end(insn: &Instruction) -> End {
+fn end(insn: &Instruction) -> BlockEnd {
     match insn.flow_control() {
-        FlowControl::UnconditionalBranch => End::Jump,
-        FlowControl::ConditionalBranch => End::Condition,
-        FlowControl::IndirectBranch => End::IndirectJump,
+        FlowControl::UnconditionalBranch => BlockEnd::Jump,
+        FlowControl::ConditionalBranch => BlockEnd::Condition,
+        FlowControl::IndirectBranch => BlockEnd::IndirectJump,
         // The decoder classifies system calls as calls.
-        FlowControl::Call if insn.is_call_near() => End::Call,
-        FlowControl::IndirectCall if insn.is_call_near_indirect() => End::IndirectCall,
-        FlowControl::Return if insn.mnemonic() == Mnemonic::Ret => End::Return,
-        _ => End::Fall,
+        FlowControl::Call if insn.is_call_near() => BlockEnd::Call,
+        FlowControl::IndirectCall if insn.is_call_near_indirect() => BlockEnd::IndirectCall,
+        FlowControl::Return if insn.mnemonic() == Mnemonic::Ret => BlockEnd::Return,
+        _ => BlockEnd::Fall,
     }
 }
 
@@ -255,7 +255,7 @@ fn end(insn: &Instruction) -> End {
 mod tests {
     use super::*;
 
-    fn decode(bytes: &[u8]) -> (Block, Option<MemoryUse>) {
+    fn decode(bytes: &[u8]) -> (TranslatedBlock, Option<MemoryUse>) {
         let mut builder = Builder::new(0x1000);
         let memory = builder.push(0x1000, bytes);
         (builder.build(), memory)
@@ -267,11 +267,11 @@ mod tests {
         let (block, memory) = decode(&[0x48, 0x8b, 0x04, 0xcb]);
         assert_eq!(
             block.insns[0],
-            Insn {
+            InsnFlow {
                 address: 1 << 3 | 1 << 1,
                 reads: 0,
                 writes: 1,
-                ..Insn::default()
+                ..InsnFlow::default()
             }
         );
         assert_eq!(
@@ -301,11 +301,11 @@ mod tests {
         let (block, memory) = decode(&[0x55]);
         assert_eq!(
             block.insns[0],
-            Insn {
+            InsnFlow {
                 address: 0,
                 reads: 1 << 5,
                 writes: 0,
-                ..Insn::default()
+                ..InsnFlow::default()
             }
         );
         assert!(memory.is_some());
@@ -316,11 +316,11 @@ mod tests {
         // mov al, 1
         assert_eq!(
             decode(&[0xb0, 0x01]).0.insns[0],
-            Insn {
+            InsnFlow {
                 address: 0,
                 reads: 1,
                 writes: 1,
-                ..Insn::default()
+                ..InsnFlow::default()
             }
         );
     }
@@ -330,25 +330,25 @@ mod tests {
         let (block, _) = decode(&[0x74, 0x10]);
         assert_eq!(
             (block.end, block.target, block.after),
-            (End::Condition, 0x1012, 0x1002)
+            (BlockEnd::Condition, 0x1012, 0x1002)
         );
-        assert_eq!(decode(&[0xeb, 0x10]).0.end, End::Jump);
-        assert_eq!(decode(&[0xe8, 0, 0, 0, 0]).0.end, End::Call);
-        assert_eq!(decode(&[0xff, 0xd0]).0.end, End::IndirectCall);
-        assert_eq!(decode(&[0xff, 0xe0]).0.end, End::IndirectJump);
-        assert_eq!(decode(&[0xc3]).0.end, End::Return);
-        assert_eq!(decode(&[0x0f, 0x05]).0.end, End::Fall, "syscall");
+        assert_eq!(decode(&[0xeb, 0x10]).0.end, BlockEnd::Jump);
+        assert_eq!(decode(&[0xe8, 0, 0, 0, 0]).0.end, BlockEnd::Call);
+        assert_eq!(decode(&[0xff, 0xd0]).0.end, BlockEnd::IndirectCall);
+        assert_eq!(decode(&[0xff, 0xe0]).0.end, BlockEnd::IndirectJump);
+        assert_eq!(decode(&[0xc3]).0.end, BlockEnd::Return);
+        assert_eq!(decode(&[0x0f, 0x05]).0.end, BlockEnd::Fall, "syscall");
     }
 
     #[test]
     fn classes_follow_the_operation() {
-        let class = |bytes: &[u8]| Classes::unpack(decode(bytes).0.classes);
+        let class = |bytes: &[u8]| PackedClasses::unpack(decode(bytes).0.classes);
         assert_eq!(class(&[0xf2, 0x0f, 0x58, 0xc1]).fp, 1, "addsd");
         assert_eq!(class(&[0x66, 0x0f, 0x58, 0xc1]).simd, 1, "addpd");
         assert_eq!(class(&[0xf3, 0x0f, 0x6f, 0x06]).simd, 1, "movdqu");
         assert_eq!(class(&[0xd8, 0xc1]).fp, 1, "fadd");
         assert_eq!(class(&[0x66, 0x0f, 0xef, 0xc0]).simd, 1, "pxor");
-        assert_eq!(class(&[0x48, 0x01, 0xd8]), Classes::default(), "add");
+        assert_eq!(class(&[0x48, 0x01, 0xd8]), PackedClasses::default(), "add");
     }
 
     #[test]

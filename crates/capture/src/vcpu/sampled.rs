@@ -12,8 +12,8 @@
 
 use countersteer_model::profile::LogHistogram;
 
-use super::{Vcpu, Verdict};
-use crate::block::Block;
+use super::{CallerAction, Vcpu};
+use crate::block::TranslatedBlock;
 use crate::capture::COLD;
 use crate::layout::{GROUPS, MLP_LINES, NEAR_LINES, REUSE_BUCKETS, STACK_BUCKETS, record};
 use crate::recency::Touch;
@@ -40,7 +40,7 @@ const STALE: f64 = 1.05;
 const RECENT: usize = NEAR_LINES as usize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum SamplingPhase {
     /// Everything is recorded.
     Whole,
     /// No costly model runs.
@@ -50,8 +50,8 @@ enum Phase {
 }
 
 /// State of a sampled recording.
-pub(super) struct Sampling {
-    phase: Phase,
+pub(super) struct SamplingState {
+    phase: SamplingPhase,
     /// Instructions until the phase ends.
     left: i64,
     /// Instructions of the stratum, and those after its window.
@@ -70,10 +70,10 @@ pub(super) struct Sampling {
     recent: Vec<u64>,
 }
 
-impl Default for Sampling {
+impl Default for SamplingState {
     fn default() -> Self {
         Self {
-            phase: Phase::Whole,
+            phase: SamplingPhase::Whole,
             left: WHOLE,
             stratum: STRATUM_LEAST,
             rest: 0,
@@ -87,7 +87,7 @@ impl Default for Sampling {
     }
 }
 
-impl Sampling {
+impl SamplingState {
     /// True if mispredictions are more frequent in warm-ups than after them: much is forgotten between windows.
     fn is_stale(&self) -> bool {
         let rate = |[wrong, simple]: [u64; 2]| wrong as f64 / simple.max(1) as f64;
@@ -115,7 +115,7 @@ impl Sampling {
 impl Vcpu {
     /// Counts a block in a sampled recording, if no model needs it. Returns false if it is left to [`Self::special_block`].
     #[inline(always)]
-    pub fn common_block(&mut self, block: &'static Block) -> bool {
+    pub fn common_block(&mut self, block: &'static TranslatedBlock) -> bool {
         let previous = self.previous;
         let remaining = self.remaining - i64::from(block.count);
         let special = block.special | u8::from(previous.samples_branch | self.watching);
@@ -130,9 +130,9 @@ impl Vcpu {
     }
 
     /// Counts a block of which a model needs to know.
-    pub fn special_block(&mut self, block: &'static Block) -> Verdict {
+    pub fn special_block(&mut self, block: &'static TranslatedBlock) -> CallerAction {
         let Some(previous) = self.count(block) else {
-            return Verdict::Go;
+            return CallerAction::Go;
         };
         self.simple.resolve(previous, block.pc);
         if !self.thin {
@@ -149,7 +149,7 @@ impl Vcpu {
         if self.remaining <= 0 || self.capturing {
             self.slow_block(block)
         } else {
-            Verdict::Go
+            CallerAction::Go
         }
     }
 
@@ -174,15 +174,15 @@ impl Vcpu {
             *sum += part;
         }
         match sampling.phase {
-            Phase::Whole => {
+            SamplingPhase::Whole => {
                 into[record::MISPREDICTED] += wrong;
                 into[record::PREDICTED] += executed;
                 into[record::MODELLED] += executed;
                 return;
             }
-            Phase::Between => {}
-            Phase::Warm => sampling.warm_branches += branches,
-            Phase::Counted => into[record::MODELLED] += executed * COUNTED,
+            SamplingPhase::Between => {}
+            SamplingPhase::Warm => sampling.warm_branches += branches,
+            SamplingPhase::Counted => into[record::MODELLED] += executed * COUNTED,
         }
         into[record::SIMPLE] += simple;
     }
@@ -203,34 +203,34 @@ impl Vcpu {
         let into = self.file.record();
         let [wrong, simple, executed] = std::mem::take(&mut sampling.sums);
         match sampling.phase {
-            Phase::Whole => {
+            SamplingPhase::Whole => {
                 self.recency.thin(|line| sample::keeps(line, sample::LINES));
                 self.reach.thin();
                 self.thin = true;
                 self.begin_stratum();
             }
-            Phase::Between => {
-                sampling.phase = Phase::Warm;
+            SamplingPhase::Between => {
+                sampling.phase = SamplingPhase::Warm;
                 sampling.left = (sampling.stratum / WARM) as i64;
                 sampling.warm_branches = 0;
                 self.modelling = true;
             }
-            Phase::Warm
+            SamplingPhase::Warm
                 if sampling.warm_branches < WARM_BRANCHES
                     && executed < WARM_MOST * (sampling.stratum / WARM) =>
             {
                 sampling.sums = [wrong, simple, executed];
                 sampling.left = (sampling.stratum / COUNTED) as i64;
             }
-            Phase::Warm => {
-                sampling.phase = Phase::Counted;
+            SamplingPhase::Warm => {
+                sampling.phase = SamplingPhase::Counted;
                 sampling.left = (sampling.stratum / COUNTED) as i64;
                 sampling.warm[0] += wrong;
                 sampling.warm[1] += simple;
                 into[record::BEFORE] += wrong;
                 into[record::BEFORE + 1] += simple;
             }
-            Phase::Counted => {
+            SamplingPhase::Counted => {
                 into[record::WINDOWS] += 1;
                 into[record::WINDOWED] += executed;
                 let sums = [
@@ -265,7 +265,7 @@ impl Vcpu {
         let before = random % (free + 1);
         sampling.left = (sampling.rest + before).max(1) as i64;
         sampling.rest = free - before;
-        sampling.phase = Phase::Between;
+        sampling.phase = SamplingPhase::Between;
         self.modelling = false;
     }
 
@@ -343,7 +343,7 @@ impl Vcpu {
         };
         let into = self.file.record();
         if self.modelling {
-            let counted = sampling.phase == Phase::Counted;
+            let counted = sampling.phase == SamplingPhase::Counted;
             let weight = if counted { COUNTED } else { 0 };
             let depth = self.conflicts.touch(line);
             if depth > 0 {

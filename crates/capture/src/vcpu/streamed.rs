@@ -5,22 +5,21 @@
 use std::io;
 use std::path::Path;
 
-use super::{SIZE_SHIFT, Vcpu, Verdict, WRITE_SHIFT};
-use crate::block::Block;
-use crate::stream::Stream;
+use super::{CallerAction, Vcpu};
+use crate::block::TranslatedBlock;
+use crate::stream::WireStream;
 
 impl Vcpu {
     /// Connects the thread's stream: its events are sent from now on.
     pub fn connect(&mut self, directory: &Path, filter_sets: u32) -> io::Result<()> {
-        let stream = Stream::connect(directory, self.file.ordinal() as u32, filter_sets)?;
+        let stream = WireStream::connect(directory, self.file.ordinal() as u32, filter_sets)?;
         self.stream = Some(Box::new(stream));
         Ok(())
     }
 
     /// Counts a block like [`Self::block`], and sends it.
-    pub fn streamed_block(&mut self, block: &'static Block) -> Verdict {
-        let again =
-            block.starts_repeat && self.previous.ends_repeat == block.pc && block.ends_repeat != 0;
+    pub fn streamed_block(&mut self, block: &'static TranslatedBlock) -> CallerAction {
+        let again = block.continues(self.previous);
         let wrong = self.branches.wrong;
         let verdict = self.block(block);
         let mispredicted = self.branches.wrong > wrong;
@@ -29,48 +28,30 @@ impl Vcpu {
             return verdict;
         };
         let sent = stream.block(block, mispredicted, again, || control.instructions());
-        if verdict == Verdict::Stop {
+        if verdict == CallerAction::Stop {
             self.send_last(false);
         }
         self.sent(sent, verdict)
     }
 
-    pub fn streamed_memory<const WIDE: bool>(
-        &mut self,
-        info: u32,
-        address: u64,
-        datum: usize,
-        split: bool,
-    ) {
+    pub fn stream_memory(&mut self, info: u32, address: u64) {
         if let Some(stream) = &mut self.stream {
-            let last = address.wrapping_add((1 << (info >> SIZE_SHIFT & 7)) - 1) >> 6;
-            stream.data(address >> 6, last, info >> WRITE_SHIFT & 1 != 0);
-        }
-        if split {
-            self.split_memory::<WIDE>(info, address, datum);
-        } else {
-            self.memory::<WIDE>(info, address, datum);
+            stream.data(info, address);
         }
     }
 
-    /// Ends the program if the reader is gone, but not if the program closed the socket.
-    pub(super) fn sent(&mut self, result: io::Result<()>, verdict: Verdict) -> Verdict {
-        match result {
-            Ok(()) => verdict,
-            Err(error) if error.raw_os_error() == Some(libc::EBADF) => {
-                self.stream = None;
-                verdict
-            }
-            Err(_) => {
-                self.control.stop();
-                Verdict::Stop
-            }
+    /// Ends the program if the reader is gone.
+    pub(super) fn sent(&self, result: io::Result<()>, verdict: CallerAction) -> CallerAction {
+        if result.is_ok() {
+            return verdict;
         }
+        self.control.stop();
+        CallerAction::Stop
     }
 
     /// Sends the pending events if the verdict ends the process.
-    pub(super) fn sent_before(&mut self, verdict: Verdict) -> Verdict {
-        if verdict == Verdict::Stop {
+    pub(super) fn sent_before(&mut self, verdict: CallerAction) -> CallerAction {
+        if verdict == CallerAction::Stop {
             self.send_last(false);
         }
         verdict
@@ -85,7 +66,7 @@ impl Vcpu {
             } else {
                 stream.send(0, stamp)
             };
-            let _ = self.sent(sent, Verdict::Go);
+            let _ = self.sent(sent, CallerAction::Go);
         }
     }
 }

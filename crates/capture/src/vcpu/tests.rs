@@ -4,9 +4,12 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 
-use countersteer_cache::wire::{Decoder, What};
+use countersteer_cache::wire::{Decoder, WireKind};
+use countersteer_model::profile::LogHistogram;
 
 use super::*;
+use crate::block::{MemoryUse, READ_SHIFT, SIZE_SHIFT, WRITE_SHIFT};
+use crate::layout::STACK_BUCKETS;
 use crate::stream::testing::{Sent, received};
 
 const LOAD_8: u32 = 3 << SIZE_SHIFT | 1 << READ_SHIFT;
@@ -18,16 +21,17 @@ fn vcpu(name: &str) -> (Vcpu, PathBuf) {
 fn measured(name: &str, measure: Measure) -> (Vcpu, PathBuf) {
     let directory = std::env::temp_dir().join(format!("steer-vcpu-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
-    let control: &'static Control = Box::leak(Box::new(Control::create_for_test(&directory)));
+    let control: &'static WindowControl =
+        Box::leak(Box::new(WindowControl::create_for_test(&directory)));
     (Vcpu::new(&directory, control, measure).unwrap(), directory)
 }
 
-fn block(count: u32) -> &'static Block {
-    Box::leak(Box::new(Block {
+fn block(count: u32) -> &'static TranslatedBlock {
+    Box::leak(Box::new(TranslatedBlock {
         pc: 0x1000,
         count,
         insns: vec![Default::default(); count as usize].into(),
-        ..Block::default()
+        ..TranslatedBlock::default()
     }))
 }
 
@@ -36,7 +40,7 @@ fn counts_of_a_sweep_are_exact() {
     let (mut vcpu, directory) = vcpu("sweep");
     let block = block(4);
     for i in 0..40_000u64 {
-        assert_eq!(vcpu.block(block), Verdict::Go);
+        assert_eq!(vcpu.block(block), CallerAction::Go);
         vcpu.memory::<false>(
             LOAD_8,
             0x10_0000 + i % 8000 * 8,
@@ -49,7 +53,7 @@ fn counts_of_a_sweep_are_exact() {
             .pack(),
         );
     }
-    assert_eq!(vcpu.enter_call(), Verdict::Go);
+    assert_eq!(vcpu.enter_call(), CallerAction::Go);
     let record = *vcpu.file.record();
     assert_eq!(record[record::INSTRUCTIONS], 160_000);
     assert_eq!(record[record::LOADS], 40_000);
@@ -97,15 +101,15 @@ fn parts_of_one_access_count_once_and_touch_every_line() {
 fn a_repeated_string_instruction_is_one() {
     let (mut vcpu, directory) = vcpu("repeat");
     let insns = vec![Default::default()].into();
-    let block = Block {
+    let block = TranslatedBlock {
         pc: 0x1000,
         count: 1,
         starts_repeat: true,
         ends_repeat: 0x1000,
         insns,
-        ..Block::default()
+        ..TranslatedBlock::default()
     };
-    let block: &'static Block = Box::leak(Box::new(block));
+    let block: &'static TranslatedBlock = Box::leak(Box::new(block));
     for i in 0..256 {
         let _ = vcpu.block(block);
         vcpu.split_memory::<false>(
@@ -133,7 +137,7 @@ fn the_limit_stops_at_the_block_that_reaches_it() {
     vcpu.schedule();
     let block = block(10);
     let blocks = (1..)
-        .take_while(|_| vcpu.block(block) == Verdict::Go)
+        .take_while(|_| vcpu.block(block) == CallerAction::Go)
         .count();
     assert_eq!(blocks, 1000);
     std::fs::remove_dir_all(directory).unwrap();
@@ -156,7 +160,7 @@ fn cycle(name: &str, measure: Measure, count: u64, lines: u64) -> [u64; record::
                 Measure::Sampled => vcpu.special_block(block),
                 _ => vcpu.block(block),
             };
-            assert_eq!(verdict, Verdict::Go);
+            assert_eq!(verdict, CallerAction::Go);
         }
         vcpu.memory::<false>(LOAD_8, 0x10_0000 + i % lines * 64, datum.pack());
     }
@@ -220,7 +224,7 @@ fn mispredictions(blocks: &[Sent]) -> Vec<u64> {
         let mut at = begun;
         while let Some(event) = decoder.next_event().unwrap() {
             at += u64::from(event.gap);
-            found.extend((event.what == What::Mispredicted).then_some(at));
+            found.extend((event.what == WireKind::Mispredicted).then_some(at));
         }
         begun += u64::from(head.instructions);
     }
@@ -230,17 +234,17 @@ fn mispredictions(blocks: &[Sent]) -> Vec<u64> {
 #[test]
 fn mispredictions_that_end_a_slice_are_sent_as_well() {
     let (mut vcpu, directory, receiver) = streamed("streamed");
-    let call: &'static Block = Box::leak(Box::new(Block {
+    let call: &'static TranslatedBlock = Box::leak(Box::new(TranslatedBlock {
         pc: 0x1000,
         count: 7,
-        end: crate::block::End::Return,
+        end: crate::block::BlockEnd::Return,
         insns: vec![Default::default(); 7].into(),
-        ..Block::default()
+        ..TranslatedBlock::default()
     }));
     // Each block returns without a matching call.
     let blocks = 100_000;
     for _ in 0..blocks {
-        assert_eq!(vcpu.streamed_block(call), Verdict::Go);
+        assert_eq!(vcpu.streamed_block(call), CallerAction::Go);
     }
     let _ = vcpu.settle();
     let counted = vcpu.file.record()[record::MISPREDICTED];
@@ -253,13 +257,13 @@ fn mispredictions_that_end_a_slice_are_sent_as_well() {
 }
 
 /// Returns the instructions sent by a thread that executes 700 and then reaches the end of the recording through `ends`.
-fn sent_at_the_end(name: &str, ends: fn(&mut Vcpu) -> Verdict) -> u64 {
+fn sent_at_the_end(name: &str, ends: fn(&mut Vcpu) -> CallerAction) -> u64 {
     let (mut vcpu, directory, receiver) = streamed(name);
     let block = block(7);
     for _ in 0..100 {
-        assert_eq!(vcpu.streamed_block(block), Verdict::Go);
+        assert_eq!(vcpu.streamed_block(block), CallerAction::Go);
     }
-    assert_eq!(ends(&mut vcpu), Verdict::Stop);
+    assert_eq!(ends(&mut vcpu), CallerAction::Stop);
     vcpu.stream = None;
     std::fs::remove_dir_all(directory).unwrap();
     let heads = receiver.join().unwrap();
@@ -273,7 +277,7 @@ fn threads_that_meet_the_end_at_a_system_call_send_all_they_executed() {
         vcpu.enter_call()
     };
     let at_return = |vcpu: &mut Vcpu| {
-        assert_eq!(vcpu.enter_call(), Verdict::Go);
+        assert_eq!(vcpu.enter_call(), CallerAction::Go);
         vcpu.control.stop();
         vcpu.leave_call()
     };

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use countersteer_counters::{CoreTypes, Probe, Request, Session, Target, probe_event};
+use countersteer_counters::{
+    CoreTypes, CountRequest, CountTarget, EventProbe, Session, probe_event,
+};
 use countersteer_model::counters::{Fold, Per};
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::events::Event;
@@ -14,23 +16,23 @@ use countersteer_report::write_atomically;
 
 use super::{print, print_json};
 use crate::args::HereArgs;
-use crate::bench::commands::{Scan, combinations};
+use crate::bench::commands::{ParameterScan, combinations};
 use crate::bench::disturbance::Observer;
 use crate::bench::places::places;
-use crate::bench::result::{Counts, Findings};
-use crate::bench::runner::Runner;
-use crate::bench::series::{Arm, Conditions, Limits, Measured, Series, measure};
-use crate::counted::{self, Asked};
-use crate::error::{Kind, failure};
+use crate::bench::result::{ArmResults, RunCounts};
+use crate::bench::runner::CommandRunner;
+use crate::bench::series::{ArmSeries, BenchArm, Conditions, MeasuredArm, SeriesLimits, measure};
+use crate::counted::{self, RequestedMetrics};
+use crate::error::{FaultKind, failure};
 use crate::interrupt;
 use crate::output::check_writable;
-use crate::steering::here::Here;
+use crate::steering::here::SteeredMachine;
 use crate::values::{percent, time};
 
 /// Arguments of `steer bench`.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
-pub struct Args {
+pub struct BenchArgs {
     /// CPUs on which the commands run: `all`, `each` (one arm per core type), the name of a core type or cache, or a list such
     /// as 0-3,8; repeatable
     #[arg(long, value_name = "CPUS", default_value = "all")]
@@ -92,15 +94,15 @@ pub struct Args {
 const MOST: Duration = Duration::from_secs(60);
 
 /// Runs the command.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.export_json {
         check_writable(path)?;
     }
     let here = args.here.look()?;
     let arms = arms(args, &here)?;
-    let mut runner = Runner::new(args.show_output)?;
-    let mut measured = vec![Measured::default(); arms.len()];
-    let series = Series {
+    let mut runner = CommandRunner::new(args.show_output)?;
+    let mut measured = vec![MeasuredArm::default(); arms.len()];
+    let series = ArmSeries {
         arms: &arms,
         warmups: args.warmup,
         conditions: Conditions {
@@ -113,7 +115,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let mut observer = Observer::new(Path::new("/"));
     let signal = measure(&series, &mut runner, &mut observer, &mut measured)?;
-    let mut findings = Findings::of(&arms, &measured, args.margin);
+    let mut findings = ArmResults::of(&arms, &measured, args.margin);
     if signal.is_none() {
         count(&arms, &here, &mut findings);
     }
@@ -125,11 +127,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Every command on every place, in the order of the command line.
-fn arms(args: &Args, here: &Here) -> anyhow::Result<Vec<Arm>> {
+fn arms(args: &BenchArgs, here: &SteeredMachine) -> anyhow::Result<Vec<BenchArm>> {
     let places = places(&args.on, here)?;
     let mut scans = Vec::new();
     for scan in args.parameter_scan.chunks(3) {
-        scans.push(Scan::range(
+        scans.push(ParameterScan::range(
             &scan[0],
             &scan[1],
             &scan[2],
@@ -137,7 +139,7 @@ fn arms(args: &Args, here: &Here) -> anyhow::Result<Vec<Arm>> {
         )?);
     }
     let lists = args.parameter_list.chunks(2);
-    scans.extend(lists.map(|list| Scan::list(&list[0], &list[1])));
+    scans.extend(lists.map(|list| ParameterScan::list(&list[0], &list[1])));
     let commands: Vec<Vec<String>> = if args.compare.is_empty() {
         vec![args.command.clone()]
     } else {
@@ -147,7 +149,7 @@ fn arms(args: &Args, here: &Here) -> anyhow::Result<Vec<Arm>> {
     for words in &commands {
         for command in combinations(words, &scans)? {
             countersteer_sysfs::launch::find_program(&command.words)?;
-            arms.extend(places.iter().map(|place| Arm {
+            arms.extend(places.iter().map(|place| BenchArm {
                 command: command.clone(),
                 place: place.clone(),
             }));
@@ -155,17 +157,17 @@ fn arms(args: &Args, here: &Here) -> anyhow::Result<Vec<Arm>> {
     }
     if arms.len() > MOST_ARMS {
         let why = format!("{} arms are more than {MOST_ARMS}", arms.len());
-        return Err(failure(Kind::Usage, why));
+        return Err(failure(FaultKind::Usage, why));
     }
     Ok(arms)
 }
 
 const MOST_ARMS: usize = 1_000;
 
-fn limits(args: &Args) -> Limits {
+fn limits(args: &BenchArgs) -> SeriesLimits {
     let decides = args.within.is_some() || !args.compare.is_empty();
     let asked = args.duration.map(|d| Duration::from_nanos(d.0));
-    Limits {
+    SeriesLimits {
         repeat: args.repeat,
         within: args.within,
         margin: (!args.compare.is_empty()).then_some(args.margin),
@@ -174,11 +176,11 @@ fn limits(args: &Args) -> Limits {
 }
 
 /// Counts one run of each arm, where this machine counts instructions and cycles.
-fn count(arms: &[Arm], here: &Here, findings: &mut Findings) {
+fn count(arms: &[BenchArm], here: &SteeredMachine, findings: &mut ArmResults) {
     let counts = |event: Event| {
         matches!(
             probe_event(event.def(), &here.pmus),
-            Probe::Counts | Probe::UserOnly
+            EventProbe::Counts | EventProbe::UserOnly
         )
     };
     if !counts(Event::Instructions) || !counts(Event::Cycles) {
@@ -192,7 +194,7 @@ fn count(arms: &[Arm], here: &Here, findings: &mut Findings) {
             "instructions,cycles",
         );
         row.counts = sums.ok().and_then(|sums| match sums[..] {
-            [instructions, cycles] => Some(Counts {
+            [instructions, cycles] => Some(RunCounts {
                 instructions,
                 cycles,
             }),
@@ -205,10 +207,10 @@ fn count(arms: &[Arm], here: &Here, findings: &mut Findings) {
 fn sums(
     command: &[String],
     bind: Option<&CpuSet>,
-    here: &Here,
+    here: &SteeredMachine,
     events: &str,
 ) -> anyhow::Result<Vec<f64>> {
-    let asked = Asked {
+    let asked = RequestedMetrics {
         events: &[events.to_owned()],
         metrics: &[],
         files: &[],
@@ -217,8 +219,8 @@ fn sums(
     };
     let counted = counted::plan(&asked, &here.pmus, None)?;
     let session = Session::open(
-        Request {
-            target: Target::Launch(command.to_vec()),
+        CountRequest {
+            target: CountTarget::Launch(command.to_vec()),
             sets: counted.sets,
             plan: counted.plan,
             interval: None,
@@ -247,7 +249,7 @@ fn sums(
     Ok((0..events.split(',').count()).map(of).collect())
 }
 
-fn tell(args: &Args, findings: &Findings) -> anyhow::Result<()> {
+fn tell(args: &BenchArgs, findings: &ArmResults) -> anyhow::Result<()> {
     if let Some(path) = &args.export_json {
         let text = serde_json::to_string_pretty(&findings.as_hyperfine())? + "\n";
         write_atomically(path, text.as_bytes())?;
@@ -273,12 +275,12 @@ mod tests {
     #[test]
     fn a_run_is_counted_with_its_children() {
         let pmus = crate::library::pmus(Path::new("/"), None).unwrap();
-        if probe_event(Event::TaskClock.def(), &pmus) != Probe::Counts {
+        if probe_event(Event::TaskClock.def(), &pmus) != EventProbe::Counts {
             countersteer_fuzz::skipped("nothing is counted here");
             return;
         }
         let machine = countersteer_sysfs::topology::detect(Path::new("/")).unwrap();
-        let here = Here::new(machine, String::new(), pmus).unwrap();
+        let here = SteeredMachine::new(machine, String::new(), pmus).unwrap();
         let words = [
             "sh",
             "-c",

@@ -7,11 +7,12 @@ use countersteer_lab::blame::{self, Blame};
 use countersteer_lab::{Experiment, LoadedMachine, plan};
 use countersteer_report::judge::percent;
 use countersteer_report::number;
+use countersteer_report::record::Record;
 use countersteer_report::table::{divided, prose};
 
-use super::profile::load_workload;
 use super::{print, print_json};
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
+use crate::recorded::load_workload;
 use crate::sim_args::SimArgs;
 use crate::{interrupt, library};
 
@@ -20,7 +21,7 @@ const PLACES: &str = "mpi,joint";
 
 /// Arguments of `steer blame`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct BlameArgs {
     /// Record of a simulation, which determines machine, workload, policy, seed and options
     #[arg(required_unless_present = "workload", conflicts_with_all = ["workload", "machine", "SimArgs"])]
     record: Option<PathBuf>,
@@ -47,7 +48,7 @@ pub struct Args {
 }
 
 /// Runs `steer blame`.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &BlameArgs) -> anyhow::Result<()> {
     interrupt::listen()?;
     args.options.one_kernel()?;
     let experiment = experiment(args)?;
@@ -59,7 +60,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     print(&text(&found))
 }
 
-fn experiment(args: &Args) -> anyhow::Result<Experiment> {
+fn experiment(args: &BlameArgs) -> anyhow::Result<Experiment> {
     let mut experiment = match (&args.record, &args.machine, &args.workload) {
         (Some(record), ..) => of_record(record)?,
         (None, Some(machine), Some(workload)) => Experiment {
@@ -72,7 +73,7 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
         },
         _ => {
             return Err(failure(
-                Kind::Usage,
+                FaultKind::Usage,
                 "name a record, or a machine and a workload",
             ));
         }
@@ -85,14 +86,14 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
 
 /// Reads machine, workload, policy, seed and options of a simulation from its record.
 fn of_record(path: &std::path::Path) -> anyhow::Result<Experiment> {
-    let manifest = library::record(path)?.manifest;
+    let manifest = library::record_by(Record::load_inputs, path)?.manifest;
     if manifest.profiles.is_empty() {
         let why = format!(
             "{}: it has no profiles, like all records of live runs; profile the programs (`steer profile`) and use a workload of \
              them with --workload and --machine",
             path.display()
         );
-        return Err(failure(Kind::BadInput, why));
+        return Err(failure(FaultKind::BadInput, why));
     }
     let machine = LoadedMachine::of_text(&manifest.machine.name, &manifest.machine.text)?;
     Ok(Experiment {

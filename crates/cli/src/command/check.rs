@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use countersteer_lab::error::{Kind, failure};
+use countersteer_lab::error::{FaultKind, failure};
 use countersteer_model::profile::{Profile, Recorded};
 use countersteer_report::table;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use crate::library;
 
 /// Arguments of `steer profile check`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct CheckArgs {
     /// Profile: file or name of a shipped profile
     profile: PathBuf,
     /// Output file of cachegrind for the same command (`valgrind --tool=cachegrind --cache-sim=yes --branch-sim=yes`)
@@ -29,28 +29,28 @@ const SAME_COMMAND: f64 = 0.2;
 
 /// Value of both tools; those after the number of instructions are per 1,000 instructions.
 #[derive(Debug, PartialEq, Serialize)]
-struct Row {
+struct CheckRow {
     what: String,
     profile: f64,
     cachegrind: f64,
 }
 
 /// Runs `steer profile check`.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     let profile = match library::profile(&args.profile)? {
         Profile::Recorded(profile) => profile,
         Profile::Tabulated(_) => {
             let why = "this profile was measured by counters; cachegrind's counts are those of recorded programs";
             return Err(failure(
-                Kind::BadInput,
+                FaultKind::BadInput,
                 format!("{}: {why}", args.profile.display()),
             ));
         }
     };
     let text = library::read(&args.cachegrind)?;
-    let counts = Counts::parse(&text.text).map_err(|why| {
+    let counts = CachegrindTotals::parse(&text.text).map_err(|why| {
         failure(
-            Kind::BadInput,
+            FaultKind::BadInput,
             format!("{}: {why}", Path::new(&text.path).display()),
         )
     })?;
@@ -101,14 +101,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
 /// Totals of a file of cachegrind, and the sizes of its caches.
 #[derive(Debug, Default)]
-struct Counts {
+struct CachegrindTotals {
     command: String,
     /// Lines of the first-level data cache and of the last level.
     lines: BTreeMap<&'static str, f64>,
     totals: BTreeMap<String, f64>,
 }
 
-impl Counts {
+impl CachegrindTotals {
     /// Parses the head and the summary: `desc: D1 cache: 32768 B, 64 B, 8-way associative`, `events: Ir Dr ...`, `summary: 10 5 ...`.
     fn parse(text: &str) -> Result<Self, String> {
         let mut counts = Self::default();
@@ -159,7 +159,7 @@ fn lines_of(text: &str, level: &str) -> Option<f64> {
     (line_bytes > 0.0).then_some(bytes / line_bytes)
 }
 
-fn rows(profile: &Recorded, counts: &Counts) -> Vec<Row> {
+fn rows(profile: &Recorded, counts: &CachegrindTotals) -> Vec<CheckRow> {
     let shares = profile.shares();
     let mean = |of: fn(&countersteer_model::profile::Behaviour) -> f64| -> f64 {
         profile
@@ -206,7 +206,7 @@ fn rows(profile: &Recorded, counts: &Counts) -> Vec<Row> {
             counts.pki(&["DLmr", "DLmw"]),
         ),
     ];
-    let instructions = Row {
+    let instructions = CheckRow {
         what: "instructions, in all".into(),
         profile: profile.instructions as f64,
         cachegrind: counts.totals["Ir"],
@@ -214,7 +214,7 @@ fn rows(profile: &Recorded, counts: &Counts) -> Vec<Row> {
     let known = values
         .into_iter()
         .filter_map(|(what, profile, cachegrind)| {
-            Some(Row {
+            Some(CheckRow {
                 what: what.into(),
                 profile: profile?,
                 cachegrind: cachegrind?,
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn counts_are_those_of_the_same_caches() {
-        let counts = Counts::parse(FILE).unwrap();
+        let counts = CachegrindTotals::parse(FILE).unwrap();
         assert_eq!(counts.lines["D1"], 512.0);
         let profile = gzip();
         let rows = rows(&profile, &counts);
@@ -263,15 +263,15 @@ mod tests {
 
     #[test]
     fn counts_that_are_missing_are_left_out() {
-        let only = Counts::parse("cmd: x\nevents: Ir\nsummary: 1,000\n").unwrap();
+        let only = CachegrindTotals::parse("cmd: x\nevents: Ir\nsummary: 1,000\n").unwrap();
         assert_eq!(rows(&gzip(), &only).len(), 1);
         assert!(
-            Counts::parse("events: Ir\n")
+            CachegrindTotals::parse("events: Ir\n")
                 .unwrap_err()
                 .contains("no output of cachegrind")
         );
         assert!(
-            Counts::parse("events: Ir\nsummary: x\n")
+            CachegrindTotals::parse("events: Ir\nsummary: x\n")
                 .unwrap_err()
                 .contains("`Ir`")
         );

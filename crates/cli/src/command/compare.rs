@@ -13,19 +13,19 @@ use countersteer_policies::reach;
 use countersteer_report::html::{Axis, ReportInput};
 use countersteer_report::judge::{Facts, Ranking, judge};
 use countersteer_report::record::Detail;
-use countersteer_report::table::{self, CompareRun, Judged};
+use countersteer_report::table::{self, CompareRun, JudgedComparison};
 
-use super::profile::load_workload;
 use super::{print, print_json};
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 use crate::output::{self, check_unused};
+use crate::recorded::load_workload;
 use crate::sim_args::{SimArgs, warn_of_cut, warn_of_unmet};
 use crate::values::specs;
 use crate::{interrupt, library, progress};
 
 /// Arguments of `steer compare`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct CompareArgs {
     /// Machines: names or files; repeatable
     #[arg(
         short = 'M',
@@ -78,7 +78,7 @@ pub struct Args {
 }
 
 /// Runs `steer compare`.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &CompareArgs) -> anyhow::Result<()> {
     interrupt::listen()?;
     let kernels = args.options.kernels();
     if kernels.len() > 1 {
@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     save_records(args, &done)?;
     if args.json {
-        return print_json(&Judged::new(done.runs, &done.rankings));
+        return print_json(&JudgedComparison::new(done.runs, &done.rankings));
     }
     if args.csv {
         return print(&table::csv(&done.runs));
@@ -104,7 +104,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// All simulations of a comparison, with the ranking of the policies.
-struct Done {
+struct FinishedComparison {
     experiments: Vec<Experiment>,
     finished: Vec<Finished>,
     runs: Vec<CompareRun>,
@@ -123,7 +123,7 @@ fn check(sweep: &Sweep) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn simulate(args: &Args, sweep: &Sweep) -> anyhow::Result<Done> {
+fn simulate(args: &CompareArgs, sweep: &Sweep) -> anyhow::Result<FinishedComparison> {
     let experiments = sweep.experiments(|seed| {
         // Only the first seed's record is kept for the report's timelines; the other seeds only need scores.
         let drawn = args.report.is_some() && seed == 1;
@@ -149,7 +149,7 @@ fn simulate(args: &Args, sweep: &Sweep) -> anyhow::Result<Done> {
     }
     let facts = pool.install(|| probe::facts(sweep, &runs))?;
     let rankings = judge(&runs, &facts);
-    Ok(Done {
+    Ok(FinishedComparison {
         experiments,
         finished,
         runs,
@@ -169,7 +169,7 @@ fn warn_of_unbounded(runs: &[CompareRun]) {
 }
 
 /// Writes an HTML report with the scores of all seeds, and the timelines of the first seed.
-fn report(path: &Path, sweep: &Sweep, done: &Done) -> anyhow::Result<()> {
+fn report(path: &Path, sweep: &Sweep, done: &FinishedComparison) -> anyhow::Result<()> {
     let workloads = names(&sweep.workloads, |w| &w.name);
     let machines = names(&sweep.machines, |m| &m.machine.name);
     let records = done.finished.iter().filter_map(|f| f.record.as_ref());
@@ -199,7 +199,7 @@ fn tables(runs: &[CompareRun], rankings: &[Ranking], verbose: bool) -> String {
     text
 }
 
-fn sweep(args: &Args) -> anyhow::Result<Sweep> {
+fn sweep(args: &CompareArgs) -> anyhow::Result<Sweep> {
     let machines = args.machines.iter().map(|m| library::loaded(m));
     let machines: Vec<Arc<LoadedMachine>> = machines.collect::<Result<_, _>>()?;
     let load = |w: &String| -> anyhow::Result<Arc<Loaded>> { Ok(Arc::new(load_workload(w)?)) };
@@ -214,7 +214,7 @@ fn sweep(args: &Args) -> anyhow::Result<Sweep> {
 
 /// Returns the policies in command-line order. Duplicates are removed, since equal policies give equal results. By default,
 /// returns the policies applicable to each machine.
-fn policies(args: &Args, machines: &[Arc<LoadedMachine>]) -> anyhow::Result<Vec<String>> {
+fn policies(args: &CompareArgs, machines: &[Arc<LoadedMachine>]) -> anyhow::Result<Vec<String>> {
     let shelves = machines.iter().map(|m| reach::shelf(&m.topology).policies);
     let asked: Vec<String> = if args.policies.is_empty() {
         shelves.flatten().collect()
@@ -225,7 +225,7 @@ fn policies(args: &Args, machines: &[Arc<LoadedMachine>]) -> anyhow::Result<Vec<
     };
     if asked.is_empty() {
         let why = "`-P` names no policy: leave it out for all, or see `steer policy list`";
-        return Err(failure(Kind::Usage, why));
+        return Err(failure(FaultKind::Usage, why));
     }
     let mut policies: Vec<String> = Vec::new();
     for policy in asked {
@@ -253,7 +253,7 @@ fn tell_idle(policies: &[String], machine: &LoadedMachine) {
     }
 }
 
-fn save_records(args: &Args, done: &Done) -> anyhow::Result<()> {
+fn save_records(args: &CompareArgs, done: &FinishedComparison) -> anyhow::Result<()> {
     let Some(dir) = &args.output else {
         return Ok(());
     };

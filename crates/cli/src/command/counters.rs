@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use countersteer_lab::published::{self, Checks, Files, Imported};
+use countersteer_lab::published::{self, Checks, DownloadedTables, ImportedProfiles};
 use countersteer_model::profile::published::ASSUMED;
 use countersteer_model::profile::{Profile, Published};
 use countersteer_report::table::plain;
@@ -17,7 +17,7 @@ use crate::output::make_folder;
 
 /// Arguments of `steer profile import-counters`: the tables of counters, and the output folder.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct CountersArgs {
     /// Path of PBBCache's file metrics.csv: counters of SPEC CPU2000 and CPU2006 programs for each number of cache ways
     #[arg(long, value_name = "FILE")]
     ways: PathBuf,
@@ -37,7 +37,7 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Outcome<'a> {
+struct TrialOutcome<'a> {
     programs: Vec<&'a str>,
     checks: &'a Checks,
     left_out: &'a [String],
@@ -47,8 +47,8 @@ struct Outcome<'a> {
 ///
 /// # Errors
 /// A table cannot be read, or a profile cannot be fitted or written.
-pub fn import(args: Args) -> anyhow::Result<()> {
-    let imported = published::import(&Files {
+pub fn import(args: CountersArgs) -> anyhow::Result<()> {
+    let imported = published::import(&DownloadedTables {
         ways: args.ways,
         sizes: args.sizes,
         events: args.events,
@@ -63,7 +63,7 @@ pub fn import(args: Args) -> anyhow::Result<()> {
     let count = imported.profiles.len();
     eprintln!("steer: {count} profiles in {shown}");
     if args.json {
-        return print_json(&Outcome {
+        return print_json(&TrialOutcome {
             programs: imported.profiles.iter().map(|p| p.name.as_str()).collect(),
             checks: &imported.checks,
             left_out: &imported.left_out,
@@ -72,7 +72,7 @@ pub fn import(args: Args) -> anyhow::Result<()> {
     print(&text(&imported))
 }
 
-fn text(imported: &Imported) -> String {
+fn text(imported: &ImportedProfiles) -> String {
     let checks = &imported.checks;
     let cell = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.1}"));
     let rows = checks.programs.iter().map(|check| {
@@ -107,7 +107,7 @@ fn text(imported: &Imported) -> String {
 }
 
 #[derive(Serialize)]
-struct Row {
+struct CounterRow {
     name: String,
     /// Kind of the profile: `recorded`, `published` or `tabulated`.
     kind: &'static str,
@@ -131,7 +131,7 @@ pub fn list(json: bool) -> anyhow::Result<()> {
                 Profile::Recorded(p) => &p.source,
                 Profile::Tabulated(p) => &p.source,
             };
-            rows.push(Row {
+            rows.push(CounterRow {
                 name: profile.name().to_owned(),
                 kind: folder.kind,
                 giga_instructions: profile.instructions() as f64 / 1e9,

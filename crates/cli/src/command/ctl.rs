@@ -10,12 +10,12 @@ use countersteer_report::table::plain;
 use serde_json::{Value, json};
 
 use super::{print, print_json};
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 use crate::steering::socket;
 
 /// Query or change a running `steer run` or `steer daemon`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct CtlArgs {
     /// Socket of the run; default: the socket of the only active run
     #[arg(long, value_name = "PATH", global = true)]
     socket: Option<PathBuf>,
@@ -23,11 +23,11 @@ pub struct Args {
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
-    what: What,
+    what: ControlRequest,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum ControlRequest {
     /// List the sockets of active runs
     List,
     /// Show the state of the run and its totals so far
@@ -48,9 +48,9 @@ enum What {
 }
 
 /// Runs the command.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &CtlArgs) -> anyhow::Result<()> {
     let request = match &args.what {
-        What::List => {
+        ControlRequest::List => {
             let sockets = socket::answering(&journal_folder());
             let lines: Vec<String> = sockets.iter().map(|p| p.display().to_string()).collect();
             return match lines.as_slice() {
@@ -59,18 +59,18 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 lines => print(&lines.join("\n")),
             };
         }
-        What::Status => json!({ "ask": "status" }),
-        What::Get => json!({ "ask": "get" }),
-        What::Set { change } => {
+        ControlRequest::Status => json!({ "ask": "status" }),
+        ControlRequest::Get => json!({ "ask": "get" }),
+        ControlRequest::Set { change } => {
             let Some((key, value)) = change.split_once('=') else {
                 return Err(failure(
-                    Kind::Usage,
+                    FaultKind::Usage,
                     format!("`{change}` is not KEY=VALUE; try policy=aarr"),
                 ));
             };
             json!({ "ask": "set", "key": key, "value": value })
         }
-        What::Why { tid } => json!({ "ask": "why", "thread": tid }),
+        ControlRequest::Why { tid } => json!({ "ask": "why", "thread": tid }),
     };
     let path = match &args.socket {
         Some(path) => path.clone(),
@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     };
     let reply = socket::ask(&path, &request)?;
     match reply.get("error").and_then(Value::as_str) {
-        Some(error) => Err(failure(Kind::Usage, error)),
+        Some(error) => Err(failure(FaultKind::Usage, error)),
         None if args.json => print_json(&reply),
         None => print(&legible(&reply, 0)),
     }
@@ -155,7 +155,7 @@ fn word(value: &Value) -> String {
 fn only(paths: &[PathBuf]) -> anyhow::Result<PathBuf> {
     match paths {
         [] => Err(failure(
-            Kind::Missing,
+            FaultKind::Missing,
             "no run answers; start one with `steer run` or `steer daemon`",
         )),
         [one] => Ok(one.clone()),
@@ -165,7 +165,7 @@ fn only(paths: &[PathBuf]) -> anyhow::Result<PathBuf> {
                 .map(|p: &PathBuf| Path::display(p).to_string())
                 .collect();
             Err(failure(
-                Kind::Usage,
+                FaultKind::Usage,
                 format!(
                     "several runs answer; choose with --socket: {}",
                     names.join(", ")

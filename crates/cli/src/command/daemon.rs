@@ -12,11 +12,11 @@ use crate::args::{HereArgs, PlacingArgs};
 use crate::daemon::Daemon;
 use crate::error;
 use crate::library;
-use crate::steering::host::Host;
+use crate::steering::host::SteeringHost;
 
 /// Steer the processes of this host that match a rules file, until stopped.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct DaemonArgs {
     /// Rules file: processes to steer, processes to exclude, and the policy
     #[arg(
         long,
@@ -38,7 +38,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &DaemonArgs) -> anyhow::Result<ExitCode> {
     let text = library::read(&args.rules).with_context(|| {
         let path = args.rules.display();
         format!(
@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// Prints the processes that the rules cover now.
 fn list(rules: Rules) -> anyhow::Result<ExitCode> {
-    let found = Host::new(rules).find();
+    let found = SteeringHost::new(rules).find();
     let lines: Vec<_> = found.iter().map(|r| printable(&r.name)).collect();
     super::print(&lines.join("\n"))?;
     Ok(ExitCode::SUCCESS)

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use countersteer_report::table::labelled;
 
-use crate::doctor::{State, examine};
+use crate::doctor::{FindingState, examine};
 use serde::Serialize;
 
 use super::{print, print_json};
 
 /// Arguments of `steer doctor`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct DoctorArgs {
     /// Root folder that contains the folders sys and proc, for example a copy from another machine
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
@@ -23,11 +23,11 @@ pub struct Args {
 #[derive(Serialize)]
 struct Report {
     schema: &'static str,
-    checks: Vec<Row>,
+    checks: Vec<DoctorRow>,
 }
 
 #[derive(Serialize)]
-struct Row {
+struct DoctorRow {
     name: &'static str,
     needed_for: &'static str,
     state: &'static str,
@@ -37,12 +37,12 @@ struct Row {
 }
 
 /// Runs `steer doctor`.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &DoctorArgs) -> anyhow::Result<()> {
     let findings = examine(&args.root);
     if args.json {
         let row = |(name, needed_for, f): (&'static str, &'static str, crate::doctor::Finding)| {
             let remedy = Some(f.remedy).filter(|m| !m.is_empty());
-            Row {
+            DoctorRow {
                 name,
                 needed_for,
                 state: f.state.name(),
@@ -59,12 +59,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut text = String::new();
     for (name, needed_for, finding) in findings {
         let mark = match finding.state {
-            State::Works => "+",
-            State::Limited => "~",
-            State::Missing => "-",
+            FindingState::Works => "+",
+            FindingState::Limited => "~",
+            FindingState::Missing => "-",
         };
         text += &labelled(&format!("{mark} {name:<22} "), &finding.found);
-        if finding.state != State::Works {
+        if finding.state != FindingState::Works {
             let remedy = format!("for {needed_for}: {}", finding.remedy);
             text += &labelled(&format!("  {:<22} ", ""), &remedy);
         }

@@ -2,23 +2,23 @@
 
 use std::path::{Path, PathBuf};
 
-use countersteer_counters::{CoreTypes, Pmu, Pmus, Probe, permission, probe_event};
+use countersteer_counters::{CoreTypes, EventProbe, PmuFolder, Pmus, permission, probe_event};
 use countersteer_model::counters::Metric;
 use countersteer_model::events::{EVENTS, EventDef};
 use countersteer_model::metric::{self, MetricDef, ReadBy};
 use countersteer_model::suggestion::suggestion;
 use countersteer_report::table::plain;
-use countersteer_sysfs::sensors::{Column, PROVIDERS, ProviderDef};
+use countersteer_sysfs::sensors::{PROVIDERS, ProviderDef, SensorColumn};
 use serde::Serialize;
 
 use super::{print, print_json};
 use crate::derivable::derivable;
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 use crate::library;
 
 /// Arguments of `steer events`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct EventsArgs {
     /// List only events and metrics with this text in their name or description
     filter: Option<String>,
     /// Root folder that contains the folders sys and proc, for example a copy from another machine
@@ -38,14 +38,14 @@ pub struct Args {
 #[derive(Serialize)]
 struct Listing {
     schema: &'static str,
-    core_types: Vec<CoreType>,
+    core_types: Vec<EventCoreType>,
     pmus: Vec<PmuRow>,
-    events: Vec<EventRow>,
-    metrics: Vec<MetricRow>,
+    events: Vec<ListedEvent>,
+    metrics: Vec<ListedMetric>,
 }
 
 #[derive(Serialize)]
-struct CoreType {
+struct EventCoreType {
     name: String,
     cpus: usize,
 }
@@ -60,7 +60,7 @@ struct PmuRow {
 }
 
 #[derive(Serialize)]
-struct EventRow {
+struct ListedEvent {
     name: String,
     pmu: String,
     available: Option<bool>,
@@ -70,7 +70,7 @@ struct EventRow {
 }
 
 #[derive(Serialize)]
-struct MetricRow {
+struct ListedMetric {
     name: String,
     formula: String,
     unit: String,
@@ -81,15 +81,15 @@ struct MetricRow {
 }
 
 /// Runs `steer events`.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &EventsArgs) -> anyhow::Result<()> {
     let pmus = library::pmus(&args.root, args.event_lists.as_deref())?;
     let types = CoreTypes::of(&pmus);
     let here = args.root == Path::new("/");
-    let core_type = |(row, name): (usize, &String)| CoreType {
+    let core_type = |(row, name): (usize, &String)| EventCoreType {
         name: name.clone(),
         cpus: types.by_cpu.iter().filter(|t| **t as usize == row).count(),
     };
-    let mut events: Vec<EventRow> = EVENTS
+    let mut events: Vec<ListedEvent> = EVENTS
         .iter()
         .filter(|row| row.is_counted())
         .map(|row| portable(row, &pmus, here))
@@ -108,7 +108,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             .collect::<Vec<_>>(),
     );
     let known = library::metrics(&args.metric_file)?;
-    let mut metrics: Vec<MetricRow> = known
+    let mut metrics: Vec<ListedMetric> = known
         .iter()
         .map(|metric| metric_row(metric, &events))
         .collect();
@@ -121,7 +121,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         metrics.retain(|m| has(&m.name) || has(&m.description));
         if events.is_empty() && metrics.is_empty() {
             let why = format!("no event or metric has `{filter}` in its name or description{near}");
-            return Err(failure(Kind::Usage, why));
+            return Err(failure(FaultKind::Usage, why));
         }
     }
     let listing = Listing {
@@ -149,7 +149,7 @@ fn found(listing: &Listing) -> String {
     }
 }
 
-fn pmu_row(pmu: &Pmu) -> PmuRow {
+fn pmu_row(pmu: &PmuFolder) -> PmuRow {
     PmuRow {
         name: pmu.name.clone(),
         r#type: pmu.kind,
@@ -164,7 +164,7 @@ fn pmu_row(pmu: &Pmu) -> PmuRow {
 }
 
 /// Returns the row of a portable event. The event is available if every core PMU that has a code for it can count it.
-fn portable(row: &EventDef, pmus: &Pmus, here: bool) -> EventRow {
+fn portable(row: &EventDef, pmus: &Pmus, here: bool) -> ListedEvent {
     let no_pmu = !row.is_software() && pmus.cores().is_empty();
     let worst = here.then(|| probe_event(row, pmus));
     let (available, why) = match worst {
@@ -173,22 +173,24 @@ fn portable(row: &EventDef, pmus: &Pmus, here: bool) -> EventRow {
             Some("no hardware counters (a virtual machine without a PMU?)".to_owned()),
         ),
         None => (None, None),
-        Some(Probe::Counts) => (Some(true), None),
-        Some(Probe::UserOnly) if row.is_in_kernel() => (Some(false), Some(paranoid(1))),
-        Some(Probe::UserOnly) => (Some(true), Some(format!("user mode only; {}", paranoid(1)))),
-        Some(Probe::NoCounter) => (
+        Some(EventProbe::Counts) => (Some(true), None),
+        Some(EventProbe::UserOnly) if row.is_in_kernel() => (Some(false), Some(paranoid(1))),
+        Some(EventProbe::UserOnly) => {
+            (Some(true), Some(format!("user mode only; {}", paranoid(1))))
+        }
+        Some(EventProbe::NoCounter) => (
             Some(false),
             Some("no counter for it on this processor".into()),
         ),
-        Some(Probe::Forbidden) => (Some(false), Some(paranoid(2))),
-        Some(Probe::Other(error)) => (Some(false), Some(error)),
+        Some(EventProbe::Forbidden) => (Some(false), Some(paranoid(2))),
+        Some(EventProbe::Other(error)) => (Some(false), Some(error)),
     };
     let pmu = if row.is_software() {
         "software"
     } else {
         "core"
     };
-    EventRow {
+    ListedEvent {
         name: row.name.into(),
         pmu: pmu.into(),
         available,
@@ -202,7 +204,7 @@ fn paranoid(level: i32) -> String {
 }
 
 /// Returns a row for each event that a PMU names in sysfs.
-fn named(pmu: &Pmu, here: bool) -> impl Iterator<Item = EventRow> {
+fn named(pmu: &PmuFolder, here: bool) -> impl Iterator<Item = ListedEvent> {
     pmu.events.iter().map(move |(name, event)| {
         let term = |(k, v): &(String, Option<String>)| {
             v.as_ref().map_or_else(|| k.clone(), |v| format!("{k}={v}"))
@@ -223,7 +225,7 @@ fn named(pmu: &Pmu, here: bool) -> impl Iterator<Item = EventRow> {
             Some(prose) => format!("{prose} [{terms}{unit}]"),
             None => format!("{terms}{unit}"),
         };
-        EventRow {
+        ListedEvent {
             name: format!("{}/{name}/", pmu.name),
             pmu: pmu.name.clone(),
             available,
@@ -234,11 +236,11 @@ fn named(pmu: &Pmu, here: bool) -> impl Iterator<Item = EventRow> {
 }
 
 /// Returns a row for each virtual counter of a provider.
-fn virtuals(provider: &ProviderDef, root: &Path) -> Vec<EventRow> {
+fn virtuals(provider: &ProviderDef, root: &Path) -> Vec<ListedEvent> {
     let why = (provider.open)(root)
         .err()
         .map(|unavailable| unavailable.to_string());
-    let row = |column: &Column| EventRow {
+    let row = |column: &SensorColumn| ListedEvent {
         name: column.name.into(),
         pmu: "virtual".into(),
         available: Some(why.is_none()),
@@ -251,16 +253,16 @@ fn virtuals(provider: &ProviderDef, root: &Path) -> Vec<EventRow> {
 /// Returns true if all named events are available, `None` if this is unknown, and otherwise false with the reason.
 fn all_available<'a>(
     names: impl Iterator<Item = &'a str>,
-    events: &[EventRow],
+    events: &[ListedEvent],
 ) -> (Option<bool>, Option<String>) {
     let mut all = Some(true);
     for name in names {
         match events.iter().find(|e| e.name == name) {
-            Some(EventRow {
+            Some(ListedEvent {
                 available: Some(true),
                 ..
             }) => {}
-            Some(EventRow {
+            Some(ListedEvent {
                 available: Some(false),
                 why,
                 ..
@@ -280,10 +282,10 @@ fn all_available<'a>(
 }
 
 /// Returns the row of a virtual counter that is computed from counts.
-fn derived(metric: &MetricDef, events: &[EventRow]) -> EventRow {
+fn derived(metric: &MetricDef, events: &[ListedEvent]) -> ListedEvent {
     let (available, why) = all_available(metric.needs.iter().map(|e| e.def().name), events);
     let description = format!("{}, in {}; -v", metric.prose, metric.unit);
-    EventRow {
+    ListedEvent {
         name: metric.name.into(),
         pmu: "derived".into(),
         available,
@@ -292,10 +294,10 @@ fn derived(metric: &MetricDef, events: &[EventRow]) -> EventRow {
     }
 }
 
-fn metric_row(metric: &Metric, events: &[EventRow]) -> MetricRow {
+fn metric_row(metric: &Metric, events: &[ListedEvent]) -> ListedMetric {
     let (available, why) =
         all_available(metric.events.iter().flatten().map(String::as_str), events);
-    MetricRow {
+    ListedMetric {
         name: metric.name.clone(),
         formula: metric.formula.text().into(),
         unit: metric.unit.clone(),

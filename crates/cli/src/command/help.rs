@@ -3,21 +3,21 @@
 //! Input: words of a command, or the name of a page in `docs/`. Output: text wrapped to the terminal's width. Tables and code
 //! keep their lines; links show the name of their page.
 
-use countersteer_lab::error::{Kind, failure};
+use countersteer_lab::error::{FaultKind, failure};
 use countersteer_report::table::{plain, prose};
 
 use super::print;
 
 /// Arguments of `steer help`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct HelpArgs {
     /// Command (with its subcommand) or manual page to show; default: a list of all commands and pages
     #[arg(value_name = "COMMAND|PAGE")]
     words: Vec<String>,
 }
 
-/// Page of the manual, with its Markdown text.
-struct Page {
+/// ManualPage of the manual, with its Markdown text.
+struct ManualPage {
     name: &'static str,
     text: &'static str,
 }
@@ -25,7 +25,7 @@ struct Page {
 macro_rules! pages {
     ($($name:literal),+ $(,)?) => {
         /// Pages of the manual from `docs/`, in reading order.
-        const PAGES: &[Page] = &[$(Page {
+        const PAGES: &[ManualPage] = &[$(ManualPage {
             name: $name,
             text: include_str!(concat!("../../../../docs/", $name, ".md")),
         }),+];
@@ -62,7 +62,7 @@ pages![
 ];
 
 /// Runs `steer help`.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &HelpArgs) -> anyhow::Result<()> {
     let mut command = super::command();
     if args.words.is_empty() {
         let commands = command.render_long_help().to_string();
@@ -85,7 +85,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
 /// Formats a table of all pages of the manual with their titles.
 fn contents() -> String {
-    let title = |page: &Page| page.text.lines().next().unwrap_or_default();
+    let title = |page: &ManualPage| page.text.lines().next().unwrap_or_default();
     let rows = PAGES.iter().map(|page| {
         let title = title(page).trim_start_matches(['#', ' ']);
         vec![page.name.to_owned(), title.to_owned()]
@@ -99,7 +99,7 @@ fn contents() -> String {
 fn unknown(words: &[String]) -> anyhow::Error {
     let names: Vec<&str> = PAGES.iter().map(|page| page.name).collect();
     failure(
-        Kind::Usage,
+        FaultKind::Usage,
         format!(
             "there is no command or page `{}`; `steer help` lists the commands, and the pages are {}",
             words.join(" "),

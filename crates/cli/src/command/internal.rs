@@ -9,7 +9,7 @@ use countersteer_live::undo::restore_after;
 
 /// Subcommands of `steer internal`.
 #[derive(Debug, clap::Subcommand)]
-pub enum Args {
+pub enum InternalArgs {
     /// Write to a buffer repeatedly, while the parent process runs
     Fill {
         /// Size of the buffer in bytes
@@ -38,9 +38,9 @@ pub fn guarded(words: &[OsString]) -> bool {
 }
 
 /// Runs `steer internal`.
-pub fn run(args: &Args) {
+pub fn run(args: &InternalArgs) {
     match args {
-        Args::Fill { bytes } => fill(*bytes),
+        InternalArgs::Fill { bytes } => fill(*bytes),
     }
 }
 

@@ -10,16 +10,17 @@ use countersteer_model::machine::SfSpread;
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_report::table::prose;
 use countersteer_report::write_atomically;
+use countersteer_sysfs::described;
 use countersteer_sysfs::topology::Survey;
 use serde::Serialize;
 
 use super::picture::picture;
 use super::{print, print_json, print_raw};
-use crate::{described, library};
+use crate::library;
 
 /// Subcommands of `steer machine`.
 #[derive(Debug, clap::Subcommand)]
-pub enum Args {
+pub enum MachineArgs {
     /// List the shipped machines
     List {
         /// Print JSON: an array of objects with `name`
@@ -63,7 +64,7 @@ pub enum Args {
 }
 
 #[derive(Serialize)]
-struct Row {
+struct MachineRow {
     name: String,
     title: String,
     cpus: usize,
@@ -72,16 +73,16 @@ struct Row {
 }
 
 /// Runs `steer machine`.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub fn run(args: MachineArgs) -> anyhow::Result<()> {
     match args {
-        Args::List { json } => list(json),
-        Args::Show {
+        MachineArgs::List { json } => list(json),
+        MachineArgs::Show {
             machine,
             json,
             toml,
         } => show(&machine, json, toml),
-        Args::Import { file, output, json } => import(&file, output, json),
-        Args::Detect { output, root, json } => {
+        MachineArgs::Import { file, output, json } => import(&file, output, json),
+        MachineArgs::Detect { output, root, json } => {
             let survey = countersteer_sysfs::topology::survey(&root)?;
             write(survey, output, json)
         }
@@ -89,7 +90,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 fn list(json: bool) -> anyhow::Result<()> {
-    let rows: Vec<Row> = library::machine_names()
+    let rows: Vec<MachineRow> = library::machine_names()
         .iter()
         .map(|name| row(name))
         .collect::<Result<_, _>>()?;
@@ -110,11 +111,11 @@ fn list(json: bool) -> anyhow::Result<()> {
     ))
 }
 
-fn row(name: &str) -> anyhow::Result<Row> {
+fn row(name: &str) -> anyhow::Result<MachineRow> {
     let (machine, _) = library::machine(name)?;
     let topology = Topology::new(&machine);
     let types = topology.groups_by(GroupBy::CoreType).iter();
-    Ok(Row {
+    Ok(MachineRow {
         name: machine.name,
         title: machine.title,
         cpus: topology.cpus.len(),

@@ -10,7 +10,7 @@ use crate::output::make_folder;
 
 /// Arguments of `steer manual`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ManualArgs {
     /// Shell whose completions to print; default: the manual page
     #[arg(long)]
     completions: Option<Shell>,
@@ -20,7 +20,7 @@ pub struct Args {
 }
 
 /// Runs `steer manual`.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &ManualArgs) -> anyhow::Result<()> {
     let mut command = super::command();
     if let Some(dir) = &args.into {
         return all(command, dir);

@@ -70,99 +70,99 @@ enum Command {
     /// Each program is run and recorded for its first seconds; its output is discarded. Then all programs together are simulated on
     /// this machine under every applicable policy. A program must run for at least one second, because a shorter one ends before a
     /// policy can act.
-    Try(try_::Args),
+    Try(try_::TryArgs),
     /// Run a program under the best policy for this machine, determined once and stored
     ///
     /// A new program is recorded for its first seconds and simulated on this machine under every applicable policy, which takes
     /// about 20 s. It therefore starts twice, and its output appears twice. If no policy is recommended, the program runs without
     /// steering. Otherwise it runs in blocks of time that alternate between the policy and Linux. If the policy certainly makes
     /// the program slower, or no faster, Linux replaces the policy, and this verdict is stored.
-    Auto(auto::Args),
+    Auto(auto::AutoArgs),
     /// Profile a program, or show a profile
-    Profile(profile::Args),
+    Profile(profile::ProfileArgs),
     /// Trace a program's instructions and memory accesses; import and show traces
     #[command(subcommand)]
-    Trace(trace::Args),
+    Trace(trace::TraceArgs),
     /// Show the miss curve of a profile, a trace or a list of addresses
-    Mrc(mrc::Args),
+    Mrc(mrc::MrcArgs),
     /// Make, show and compare cache signatures of programs; attach them to binaries and read them from binaries
     #[command(subcommand)]
-    Signature(signature::Args),
+    Signature(signature::SignatureArgs),
     /// Count events of programs, processes, threads, CPUs or control groups
-    Stat(Box<stat::Args>),
+    Stat(Box<stat::StatArgs>),
     /// Show hardware metrics of threads, interval by interval
     ///
     /// On a terminal: q quits, h shows the other keys, c shows all columns and the reason for each empty one. With stdout in a file
     /// or pipe, a table is printed per interval. A started program has no input, its output goes to /dev/null unless --stdout names
     /// a file, and quitting ends it.
-    Top(top::Args),
+    Top(top::TopArgs),
     /// Run programs under a policy, or steer running processes
-    Run(Box<run::Args>),
+    Run(Box<run::RunArgs>),
     /// Compare a policy with Linux's own scheduler, or another policy, on live programs
     ///
     /// The policy and the baseline alternate in randomized blocks of time. The report gives each program's gain under the policy.
-    Trial(Box<trial::Args>),
+    Trial(Box<trial::TrialArgs>),
     /// Measure the run times of commands on chosen cores: medians, confidence intervals, and disturbances of the runs
     ///
     /// An arm is a command on a set of CPUs. Each round runs every arm once, in random order. The measured time is the elapsed time
     /// from the program's start to its exit. The output is discarded. If this machine can count instructions and cycles, each arm has
     /// one additional run, which is counted but not timed. Options that hyperfine also has work as in hyperfine. If the command is one
     /// word that contains blanks, `sh -c` runs it.
-    Bench(Box<bench::Args>),
+    Bench(Box<bench::BenchArgs>),
     /// Find how many threads a program should run with, and on which cores
     ///
     /// `{threads}` in the command, or in the value of an --env variable, stands for the number of threads; so does the letter n in
     /// braces. A candidate is a set of CPUs with one thread per CPU. The candidates differ in their fast and slow cores, SMT siblings
     /// and last-level caches. After each run, a model predicts the times of all candidates and selects the next one. At the end, the
     /// best candidates are compared with the default, all CPUs, in rounds of runs.
-    Threads(Box<threads::Args>),
+    Threads(Box<threads::ThreadsArgs>),
     /// Steer the processes of this host that match a rules file, until stopped
-    Daemon(daemon::Args),
+    Daemon(daemon::DaemonArgs),
     /// Query or reconfigure a running `run`, `trial` or `daemon`
-    Ctl(ctl::Args),
+    Ctl(ctl::CtlArgs),
     /// Undo changes to settings that a killed run left behind
-    Restore(restore::Args),
+    Restore(restore::RestoreArgs),
     /// List the events and metrics of this machine
-    Events(events::Args),
+    Events(events::EventsArgs),
     /// Report capabilities and limits of this machine, with remedies
-    Doctor(doctor::Args),
+    Doctor(doctor::DoctorArgs),
     /// List, show, import or detect machines
     #[command(subcommand)]
-    Machine(machine::Args),
+    Machine(machine::MachineArgs),
     /// List or show policies
     #[command(subcommand)]
-    Policy(policy::Args),
+    Policy(policy::PolicyArgs),
     /// List, show, train or evaluate models of speed-up and energy factors
     #[command(subcommand)]
-    Model(model::Args),
+    Model(model::ModelArgs),
     /// List or show workloads
     #[command(subcommand)]
-    Workload(workload::Args),
+    Workload(workload::WorkloadArgs),
     /// Simulate one workload on one machine under one policy, and write a record with -o
-    Sim(sim::Args),
+    Sim(sim::SimulateArgs),
     /// Compare policies over machines, workloads and seeds
-    Compare(compare::Args),
+    Compare(compare::CompareArgs),
     /// Run a grid of experiments of any size, in chunks; after a kill, continue with the unfinished chunks
-    Sweep(sweep::Args),
+    Sweep(sweep::SweepArgs),
     /// Show which program slows down which other program, by how much, and a placement or partition that prevents it
-    Blame(blame::Args),
+    Blame(blame::BlameArgs),
     /// Compute the best partition of a last-level cache among programs
-    Partition(partition::Args),
+    Partition(partition::PartitionArgs),
     /// Repeat the experiments of published papers, and compare the results
-    Reproduce(reproduce::Args),
+    Reproduce(reproduce::ReproduceArgs),
     /// Make an HTML report or a timeline from records
-    Report(report::Args),
+    Report(report::ReportArgs),
     /// Feed a record's observations to a policy and compare its decisions
-    Replay(replay::Args),
+    Replay(replay::ReplayArgs),
     /// Explain a thread's placement in a record
-    Why(why::Args),
+    Why(why::WhyArgs),
     /// Show the help of a command, or a page of the manual
-    Help(help::Args),
+    Help(help::HelpArgs),
     /// Print shell completions or the manual page
-    Manual(manual::Args),
+    Manual(manual::ManualArgs),
     /// Helper processes that `steer` starts itself
     #[command(subcommand, hide = true)]
-    Internal(internal::Args),
+    Internal(internal::InternalArgs),
 }
 
 pub use crate::output::{print, print_json, print_raw};

@@ -4,8 +4,8 @@ use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use countersteer_cache::curve::{Curve, Side};
-use countersteer_cache::trace::{Blocks, MAGIC};
+use countersteer_cache::curve::{AccessSide, Curve};
+use countersteer_cache::trace::{MAGIC, TraceBlocks};
 use countersteer_model::profile::MissCurve;
 use countersteer_report::{number, profile_view, write_atomically};
 use serde::Serialize;
@@ -13,7 +13,7 @@ use serde::Serialize;
 mod company;
 
 use super::{print, print_json};
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 use crate::library;
 
 /// Associativities (numbers of ways) of the table's columns.
@@ -22,7 +22,7 @@ const LINE_BYTES: u64 = 64;
 
 /// Arguments of `steer mrc`, which shows miss curves of programs, alone or with a shared cache.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct MrcArgs {
     /// Profile, trace, or - for standard input: a trace, or one address per line (0x... or decimal). With a machine: profiles
     /// of co-running programs (files, or names of shipped ones), and traces that contain one
     #[arg(required = true, value_name = "INPUT")]
@@ -35,7 +35,7 @@ pub struct Args {
     sizes: Vec<u64>,
     /// Accesses of a trace to count: data, code or both
     #[arg(long, value_name = "SIDE", default_value = "data", value_parser = side)]
-    side: Side,
+    side: AccessSide,
     /// Fraction of lines whose stack distances are measured (SHARDS); accurate for caches of far more than 64 / RATE bytes
     #[arg(long, value_name = "RATE", value_parser = rate)]
     sample: Option<f64>,
@@ -65,11 +65,11 @@ fn size(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "a cache has 64 bytes to a terabyte".into())
 }
 
-fn side(text: &str) -> Result<Side, String> {
+fn side(text: &str) -> Result<AccessSide, String> {
     match text {
-        "data" => Ok(Side::Data),
-        "code" => Ok(Side::Code),
-        "both" => Ok(Side::Both),
+        "data" => Ok(AccessSide::Data),
+        "code" => Ok(AccessSide::Code),
+        "both" => Ok(AccessSide::Both),
         _ => Err("the sides are data, code and both".into()),
     }
 }
@@ -84,7 +84,7 @@ fn rate(text: &str) -> Result<f64, String> {
 
 /// Row of the table for one cache size; unknown values are `null` in JSON.
 #[derive(Debug, Serialize)]
-struct Row {
+struct SizeRow {
     bytes: u64,
     full_mpki: f64,
     /// Misses per kilo-instruction, one value for each associativity in [`WAYS`].
@@ -92,21 +92,21 @@ struct Row {
 }
 
 #[derive(Debug, Serialize)]
-struct Table {
+struct SizeTables {
     name: String,
     instructions: u64,
     footprint_bytes: Option<f64>,
     ways: [u32; WAYS.len()],
-    rows: Vec<Row>,
+    rows: Vec<SizeRow>,
 }
 
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &MrcArgs) -> anyhow::Result<()> {
     if let Some(machine) = &args.machine {
         return company::run(args, machine);
     }
     let [input] = args.inputs.as_slice() else {
         let why = "how several programs share a cache depends on how fast they run: name a machine (-M core2-quad)";
-        return Err(failure(Kind::Usage, why));
+        return Err(failure(FaultKind::Usage, why));
     };
     let sizes = if args.sizes.is_empty() {
         (4..=14).map(|log| 1024 << log).collect()
@@ -127,8 +127,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Draws the miss curve of fully associative caches into an SVG file.
-fn draw(table: &Table, path: &Path) -> anyhow::Result<()> {
-    let point = |row: &Row| ((row.bytes / LINE_BYTES) as f64, row.full_mpki);
+fn draw(table: &SizeTables, path: &Path) -> anyhow::Result<()> {
+    let point = |row: &SizeRow| ((row.bytes / LINE_BYTES) as f64, row.full_mpki);
     let curve = MissCurve::from_points(table.rows.iter().map(point).collect());
     let drawing = profile_view::curve_svg(&table.name, &curve)?;
     write_atomically(path, drawing.as_bytes())?;
@@ -137,7 +137,7 @@ fn draw(table: &Table, path: &Path) -> anyhow::Result<()> {
 }
 
 /// Computes the table of a profile; returns `None` if the input's name has another extension than json or toml.
-fn of_profile(input: &Path, sizes: &[u64]) -> anyhow::Result<Option<Table>> {
+fn of_profile(input: &Path, sizes: &[u64]) -> anyhow::Result<Option<SizeTables>> {
     let extension = input.extension().and_then(|e| e.to_str());
     if !matches!(extension, Some("json" | "toml")) {
         return Ok(None);
@@ -148,14 +148,14 @@ fn of_profile(input: &Path, sizes: &[u64]) -> anyhow::Result<Option<Table>> {
             "{}: it holds misses for fewer than two cache sizes",
             input.display()
         );
-        failure(Kind::BadInput, why)
+        failure(FaultKind::BadInput, why)
     })?;
-    let row = |bytes: &u64| Row {
+    let row = |bytes: &u64| SizeRow {
         bytes: *bytes,
         full_mpki: curve.mpki((*bytes / LINE_BYTES) as f64),
         ways_mpki: [None; WAYS.len()],
     };
-    Ok(Some(Table {
+    Ok(Some(SizeTables {
         name: profile.name().to_owned(),
         instructions: profile.instructions(),
         footprint_bytes: Some(curve.footprint_lines() * LINE_BYTES as f64),
@@ -164,7 +164,7 @@ fn of_profile(input: &Path, sizes: &[u64]) -> anyhow::Result<Option<Table>> {
     }))
 }
 
-fn of_stream(input: &Path, args: &Args, sizes: &[u64]) -> anyhow::Result<Table> {
+fn of_stream(input: &Path, args: &MrcArgs, sizes: &[u64]) -> anyhow::Result<SizeTables> {
     let shown = input.display().to_string();
     let mut stream = library::stream(input)?;
     let mut curve = Curve::new(args.side, Some(args.sample.unwrap_or(1.0)), true);
@@ -179,13 +179,13 @@ fn of_stream(input: &Path, args: &Args, sizes: &[u64]) -> anyhow::Result<Table> 
     };
     let row = |bytes: &u64| {
         let lines = bytes / LINE_BYTES;
-        Row {
+        SizeRow {
             bytes: *bytes,
             full_mpki: curve.full_mpki(lines).unwrap_or_default(),
             ways_mpki: WAYS.map(|ways| curve.mpki(lines, ways).filter(|_| bytes.is_power_of_two())),
         }
     };
-    Ok(Table {
+    Ok(SizeTables {
         name,
         instructions: curve.executed(),
         footprint_bytes: curve
@@ -202,7 +202,7 @@ fn stem(path: &Path) -> String {
 }
 
 fn traced(shown: &str, input: impl Read, curve: &mut Curve) -> anyhow::Result<String> {
-    let mut blocks = Blocks::new(shown, input)?;
+    let mut blocks = TraceBlocks::new(shown, input)?;
     while let Some((head, words)) = blocks.next_block()? {
         curve
             .block(&head, &words)
@@ -237,21 +237,21 @@ fn addresses(shown: &str, mut input: impl BufRead, curve: &mut Curve) -> anyhow:
                 "{shown}:{number}: `{}` is not an address (0x... or decimal)",
                 text.escape_debug()
             );
-            failure(Kind::BadInput, why)
+            failure(FaultKind::BadInput, why)
         })?;
         curve.instructions(1);
         curve.touch(address / LINE_BYTES);
     }
     if curve.executed() == 0 {
         return Err(failure(
-            Kind::BadInput,
+            FaultKind::BadInput,
             format!("{shown}: it contains no address"),
         ));
     }
     Ok(())
 }
 
-fn text(table: &Table) -> String {
+fn text(table: &SizeTables) -> String {
     let mut text = format!("{}: {} instructions", table.name, table.instructions);
     if let Some(bytes) = table.footprint_bytes {
         text += &format!(", {} touched", in_units(bytes as u64));
@@ -304,7 +304,7 @@ mod tests {
         let lines: String = (0..10_000)
             .map(|n| format!("{}\n", n % 1000 * 64))
             .collect();
-        let mut curve = Curve::new(Side::Data, Some(1.0), true);
+        let mut curve = Curve::new(AccessSide::Data, Some(1.0), true);
         addresses("test", lines.as_bytes(), &mut curve).unwrap();
         assert_eq!(curve.full_mpki(512), Some(1000.0));
         assert_eq!(curve.full_mpki(1024), Some(100.0));

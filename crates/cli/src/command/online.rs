@@ -6,15 +6,15 @@ use std::process::ExitCode;
 use countersteer_report::table;
 
 use super::print_json;
-use crate::error::{Kind, failure};
-use crate::online::{self, Online, Summary};
+use crate::error::{FaultKind, failure};
+use crate::online::{self, CurveSummary, Online};
 use crate::output::{self, make_folder};
 
 /// Measures, writes the profiles, and prints the summaries. Returns the exit code of the program that was started, or 0.
 pub fn run(online: &Online<'_>, output: Option<&Path>, json: bool) -> anyhow::Result<ExitCode> {
     if json && online.pids.is_empty() {
         let why = "--json needs -p: a started program writes to stdout";
-        return Err(failure(Kind::Usage, why));
+        return Err(failure(FaultKind::Usage, why));
     }
     let several = online.pids.len() > 1;
     if let (Some(output), false) = (output, several) {
@@ -52,7 +52,7 @@ fn place(output: Option<&Path>, several: bool, name: &str) -> anyhow::Result<Pat
 }
 
 /// Formats the summaries of the measured curves as a table.
-fn table_of(measured: &[Summary]) -> String {
+fn table_of(measured: &[CurveSummary]) -> String {
     let head = [
         "program",
         "core type",

@@ -1,16 +1,16 @@
 //! `steer partition`: computes the best partition of a last-level cache's ways among programs.
 
-use countersteer_lab::partition::{self, Division, Divisions};
+use countersteer_lab::partition::{self, ProgramDivision, ProgramDivisions};
 use countersteer_report::number;
 use countersteer_report::table::{divided, prose};
 
-use super::profile::load_workload;
 use super::{print, print_json};
 use crate::library;
+use crate::recorded::load_workload;
 
 /// Arguments of `steer partition`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct PartitionArgs {
     /// Machine: name or file
     #[arg(short = 'M', short_alias = 'm', long)]
     machine: String,
@@ -23,7 +23,7 @@ pub struct Args {
 }
 
 /// Runs `steer partition`.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &PartitionArgs) -> anyhow::Result<()> {
     let machine = library::loaded(&args.machine)?;
     let found = partition::divisions(&machine, &load_workload(&args.workload)?)?;
     if args.json {
@@ -36,11 +36,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 const ASIDE: &str = "Slowdowns are from misses alone: each program has a core and memory to itself. No division into ways of each \
     program's own is better; clusters that share ways can be.";
 
-fn text(found: &Divisions) -> String {
+fn text(found: &ProgramDivisions) -> String {
     let mut head = vec!["division"];
     head.extend(found.programs.iter().map(String::as_str));
     head.extend(["STP", "unfairness"]);
-    let row = |(name, division): (&str, &Division)| {
+    let row = |(name, division): (&str, &ProgramDivision)| {
         let each = division.ways.iter().zip(&division.slowdown);
         let mut row = vec![name.to_owned()];
         row.extend(each.map(|(ways, slowdown)| format!("{ways} ({})", number(*slowdown, 3))));

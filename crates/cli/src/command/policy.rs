@@ -11,7 +11,7 @@ use super::{print, print_json};
 
 /// Subcommands of `steer policy`.
 #[derive(Debug, clap::Subcommand)]
-pub enum Args {
+pub enum PolicyArgs {
     /// List the policies
     List {
         /// Print JSON: an array of objects with `name`
@@ -31,7 +31,7 @@ pub enum Args {
 }
 
 #[derive(Serialize)]
-struct Row {
+struct PolicyRow {
     name: &'static str,
     summary: &'static str,
     source: &'static str,
@@ -74,7 +74,7 @@ impl From<&Needs> for NeedsRow {
     }
 }
 
-impl From<&PolicyDef> for Row {
+impl From<&PolicyDef> for PolicyRow {
     fn from(def: &PolicyDef) -> Self {
         let params = def.params.iter().map(|p| Param {
             key: p.key,
@@ -133,15 +133,15 @@ impl NeedsRow {
 }
 
 /// Runs `steer policy`.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub fn run(args: PolicyArgs) -> anyhow::Result<()> {
     match args {
-        Args::List { json: true } => print_json(
+        PolicyArgs::List { json: true } => print_json(
             &countersteer_policies::all()
                 .into_iter()
-                .map(Row::from)
+                .map(PolicyRow::from)
                 .collect::<Vec<_>>(),
         ),
-        Args::List { json: false } => {
+        PolicyArgs::List { json: false } => {
             let rows = countersteer_policies::all()
                 .into_iter()
                 .map(|p| vec![p.name.into(), format!("{} ({})", p.summary, p.source)]);
@@ -150,21 +150,21 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 rows,
             ))
         }
-        Args::Show { policy: name, json } => {
+        PolicyArgs::Show { policy: name, json } => {
             let (def, _) = countersteer_policies::params(&name)?;
             if json {
-                print_json(&Row::from(def))
+                print_json(&PolicyRow::from(def))
             } else {
-                print(&describe(&Row::from(def)))
+                print(&describe(&PolicyRow::from(def)))
             }
         }
-        Args::Manual => print(&manual()),
+        PolicyArgs::Manual => print(&manual()),
     }
 }
 
 const SIMULATOR_ONLY: &str = "It reads data that only a simulator has: it shows the value of that data, and no machine can run it.";
 
-fn describe(row: &Row) -> String {
+fn describe(row: &PolicyRow) -> String {
     let rows = row
         .params
         .iter()
@@ -208,9 +208,9 @@ Every policy also takes `foreground=PROGRAM`, the program to which the others gi
 
 /// Returns the manual of all policies as Markdown.
 fn manual() -> String {
-    let rows: Vec<Row> = countersteer_policies::POLICIES
+    let rows: Vec<PolicyRow> = countersteer_policies::POLICIES
         .iter()
-        .map(Row::from)
+        .map(PolicyRow::from)
         .collect();
     let mut text = MANUAL.to_owned();
     for row in &rows {
@@ -226,7 +226,7 @@ fn manual() -> String {
     text
 }
 
-fn section(text: &mut String, row: &Row) {
+fn section(text: &mut String, row: &PolicyRow) {
     let _ = writeln!(text, "\n## `{}`", row.name);
     if row.simulator_only {
         let _ = writeln!(text, "\n**Simulator only.** {SIMULATOR_ONLY}");
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn every_policy_says_what_it_does_and_when_it_loses() {
         for def in countersteer_policies::POLICIES {
-            let row = Row::from(def);
+            let row = PolicyRow::from(def);
             let text = describe(&row);
             assert!(row.needs.is_some(), "{}", def.name);
             assert!(text.contains("Loses"), "{}", def.name);

@@ -1,36 +1,33 @@
 //! `steer profile`: records a program, measures a running one (`--online`), or shows a profile (`show`).
 
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
-use std::sync::Arc;
+use std::process::ExitCode;
 
-use countersteer_lab::{Loaded, plan};
 use countersteer_live::online::counted::EVENTS;
 use countersteer_model::profile::published::SCHEMA;
 use countersteer_model::profile::{Caveat, Profile, Published};
 use countersteer_model::units::Nanos;
-use countersteer_profiler::live::Live;
-use countersteer_profiler::this_program;
-use countersteer_profiler::{Ending, Measure, ProfileError, ProfileOptions, Profiled};
+use countersteer_profiler::{Measure, ProfileError, ProfileOptions, Profiled, ProgramEnding};
+use countersteer_report::record::Record;
 use countersteer_report::tabulate::tabulate;
 use countersteer_report::{profile_view, write_atomically};
-use sha2::{Digest, Sha256};
+use countersteer_session::native::{Addresses, Native};
 
 use super::{check, counters, online, print, print_json};
-use crate::error::{Kind, failure};
-use crate::interrupt::Helper;
-use crate::library::{self, Text};
-use crate::online::{By, Online};
-use crate::output::{self, make_folder};
+use crate::error::{FaultKind, failure};
+use crate::library;
+use crate::online::{Online, SqueezeMethod};
+use crate::output;
 use crate::progress;
+use crate::recorded::{WRAPPER, file_name};
 use crate::values::{pid, time};
 
 /// Arguments of `steer profile`.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub struct Args {
+pub struct ProfileArgs {
     #[command(subcommand)]
-    show: Option<Action>,
+    show: Option<ProfileCommand>,
     /// Output file; default: PROGRAM.profile.json
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -43,8 +40,8 @@ pub struct Args {
     /// Make the profile from the counters of a record (`steer stat -o`, `steer sim -o`)
     #[arg(long, value_name = "RECORD", conflicts_with_all = ["max_instructions", "command"], requires = "program")]
     from: Option<PathBuf>,
-    /// With --from: name of the program in the record
-    #[arg(long, value_name = "NAME", requires = "from")]
+    /// With --from or --counters: name of the program in the record
+    #[arg(long, value_name = "NAME")]
     program: Option<String>,
     /// Measure the miss curve of PROGRAM, or of the processes of -p, with hardware counters, while the program runs at full
     /// speed
@@ -66,7 +63,7 @@ pub struct Args {
     json: bool,
     /// With --online: method of limiting the program's cache; default: ways if resctrl allows it, otherwise co-runners
     #[arg(long, value_name = "HOW", requires = "online")]
-    by: Option<By>,
+    by: Option<SqueezeMethod>,
     /// With --online: number of measurements per cache size
     #[arg(long, value_name = "N", default_value = "3", requires = "online", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -76,6 +73,26 @@ pub struct Args {
     /// With --online: events for instructions, cycles and misses
     #[arg(long, value_name = "EVENTS", default_value = EVENTS, hide = true)]
     counting: String,
+    /// With --online: root folder that contains the machine's `sys`, for example a tree that imitates resctrl
+    #[arg(long, value_name = "DIR", default_value = "/", requires = "online")]
+    root: PathBuf,
+    /// Profile the whole run at native speed: counters of a native run order the behaviours that the recorder finds in the first
+    /// instructions. The program runs twice
+    #[arg(long, conflicts_with_all = ["online", "from", "max_instructions", "sampled", "sysroot"])]
+    native: bool,
+    /// With --native: number of instructions to record (suffixes K, M, G)
+    #[arg(long, value_name = "N", value_parser = count, default_value = "1G", requires = "native")]
+    window: u64,
+    /// With --native: record with the counts of an earlier run (`steer stat -o`); --program names the program in it
+    #[arg(long, value_name = "RECORD", requires = "native")]
+    counters: Option<PathBuf>,
+    /// With --native: run the program once more and sample its data addresses, for reuse beyond the recorded instructions. Needs PEBS
+    /// (Intel) or IBS (AMD)
+    #[arg(long, requires = "native")]
+    addresses: bool,
+    /// With --addresses: event whose samples have data addresses, and number of events per sample
+    #[arg(long, value_name = "EVENT[:N]", requires = "addresses", value_parser = sampled_event)]
+    address_event: Option<Addresses>,
     /// Stop after this many instructions (suffixes K, M, G); the profile is then marked partial
     #[arg(long, value_name = "N", value_parser = count)]
     max_instructions: Option<u64>,
@@ -97,7 +114,7 @@ pub struct Args {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum ProfileCommand {
     /// Show phases, miss curve and class of a profile
     Show {
         /// Profile: file or name of a shipped profile
@@ -110,7 +127,7 @@ enum Action {
         plot: Option<PathBuf>,
     },
     /// Compare a profile with cachegrind's counts of the same command
-    Check(check::Args),
+    Check(check::CheckArgs),
     /// List the shipped profiles
     List {
         /// Print JSON
@@ -118,7 +135,7 @@ enum Action {
         json: bool,
     },
     /// Make profiles of SPEC CPU programs from published tables of counters
-    ImportCounters(counters::Args),
+    ImportCounters(counters::CountersArgs),
 }
 
 pub(super) fn count(text: &str) -> Result<u64, String> {
@@ -141,14 +158,20 @@ pub(super) fn count(text: &str) -> Result<u64, String> {
 }
 
 /// Runs `steer profile`; returns the exit code of the recorded program.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
+    if args.program.is_some() && args.from.is_none() && args.counters.is_none() {
+        let why = "--program names a program in a record: give the record with --from, or with --native --counters";
+        return Err(failure(FaultKind::Usage, why));
+    }
     match args.show {
-        Some(Action::Show { file, json, plot }) => {
+        Some(ProfileCommand::Show { file, json, plot }) => {
             show(&file, json, plot.as_deref()).map(|()| ExitCode::SUCCESS)
         }
-        Some(Action::Check(args)) => check::run(&args).map(|()| ExitCode::SUCCESS),
-        Some(Action::List { json }) => counters::list(json).map(|()| ExitCode::SUCCESS),
-        Some(Action::ImportCounters(args)) => counters::import(args).map(|()| ExitCode::SUCCESS),
+        Some(ProfileCommand::Check(args)) => check::run(&args).map(|()| ExitCode::SUCCESS),
+        Some(ProfileCommand::List { json }) => counters::list(json).map(|()| ExitCode::SUCCESS),
+        Some(ProfileCommand::ImportCounters(args)) => {
+            counters::import(args).map(|()| ExitCode::SUCCESS)
+        }
         None if args.online => {
             let online = Online {
                 pids: &args.pid,
@@ -158,19 +181,69 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 dwell: args.dwell,
                 name: args.name.as_deref(),
                 events: &args.counting,
+                root: &args.root,
             };
             online::run(&online, args.output.as_deref(), args.json)
         }
         None if args.from.is_some() => tabulate_to_file(&args).map(|()| ExitCode::SUCCESS),
         None if args.command.is_empty() => Err(failure(
-            Kind::Usage,
+            FaultKind::Usage,
             "name a program after `--`: steer profile -o FILE -- PROGRAM ARGS",
         )),
+        None if args.native => native_to_file(&args).map(|()| ExitCode::SUCCESS),
         None => record_to_file(args),
     }
 }
 
-fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
+/// Parses an event to sample, with an optional number of events per sample.
+fn sampled_event(text: &str) -> Result<Addresses, String> {
+    let (event, period) = text.rsplit_once(':').unwrap_or((text, ""));
+    let period = match period {
+        "" => Addresses::default().period,
+        number => count(number)?,
+    };
+    let event = Some(event.to_owned());
+    Ok(Addresses { event, period })
+}
+
+/// Writes the profile of a whole native run.
+fn native_to_file(args: &ProfileArgs) -> anyhow::Result<()> {
+    let name = (args.name.clone()).unwrap_or_else(|| file_name(&args.command[0]));
+    let output =
+        (args.output.clone()).unwrap_or_else(|| PathBuf::from(format!("{name}.profile.json")));
+    output::check_writable(&output)?;
+    let counters = args.counters.clone();
+    let native = Native {
+        name: args.name.clone(),
+        window: args.window,
+        counters: counters.map(|record| (record, args.program.clone())),
+        addresses: (args.addresses).then(|| args.address_event.clone().unwrap_or_default()),
+        ..Native::new(args.command.clone())
+    };
+    let found = native.run()?;
+    if let Some((sampled, octaves)) = &found.addresses {
+        eprintln!(
+            "steer: {} of {} samples have an address, {} lines were watched; {octaves} octaves of stack distances are corrected",
+            sampled.addresses,
+            sampled.samples,
+            sampled.watched.len()
+        );
+    }
+    let found = found.extended;
+    countersteer_profiler::write(&found.profile, &output)?;
+    say_caveats(&found.profile.caveats);
+    eprintln!(
+        "steer: {} instructions, {} behaviours in {} segments; {:.1} % of the instructions are unlike all that were recorded; profile in {}",
+        found.profile.instructions,
+        found.profile.behaviours.len(),
+        found.profile.timeline.len(),
+        100.0 * found.unlike,
+        output.display()
+    );
+    Ok(())
+}
+
+fn record_to_file(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     let stem = args
         .name
         .clone()
@@ -194,7 +267,7 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
     };
     let p = &recording.profile;
     let code = match recording.ending {
-        Ending::Exited(_) if args.ignore_failure => ExitCode::SUCCESS,
+        ProgramEnding::Exited(_) if args.ignore_failure => ExitCode::SUCCESS,
         ending => ExitCode::from(ending.code() as u8),
     };
     if let (true, Some(why)) = (args.whole, &p.partial) {
@@ -225,9 +298,6 @@ fn record_to_file(args: Args) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// Part of the message for a script whose profile covers only the programs that the script starts.
-pub(super) const WRAPPER: &str = "is a script that becomes another program";
-
 /// Prints one line for each caveat about a profile.
 pub(super) fn say_caveats(caveats: &[Caveat]) {
     for caveat in caveats {
@@ -247,14 +317,14 @@ fn interrupted(error: &anyhow::Error) -> Option<ExitCode> {
 }
 
 /// Writes a tabulated profile of a program, computed from the counters in a record.
-fn tabulate_to_file(args: &Args) -> anyhow::Result<()> {
+fn tabulate_to_file(args: &ProfileArgs) -> anyhow::Result<()> {
     let (Some(from), Some(program)) = (&args.from, &args.program) else {
         return Err(failure(
-            Kind::Usage,
+            FaultKind::Usage,
             "name the record with --from and the program in it with --program",
         ));
     };
-    let mut profile = tabulate(&library::record(from)?, program)?;
+    let mut profile = tabulate(&library::record_by(Record::load_samples, from)?, program)?;
     profile.name = args.name.clone().unwrap_or(profile.name);
     let output = args
         .output
@@ -307,110 +377,6 @@ fn show(file: &Path, json: bool, plot: Option<&Path>) -> anyhow::Result<()> {
     }
 }
 
-/// Loads a workload with the profiles of its programs; prints warnings, e.g. about profiles of incomplete runs.
-pub fn load_workload(name: &str) -> anyhow::Result<Loaded> {
-    let mut loaded = plan::load(name, &record_cached)?;
-    // A traced simulation executes the commands itself, so it needs them.
-    for (program, profile) in &loaded.programs {
-        if let (Some(command), Profile::Recorded(recorded)) = (&program.command, &**profile) {
-            let live = Live::new(command.clone(), recorded.shape.threads);
-            loaded.traces.0.push((Arc::clone(profile), Arc::new(live)));
-        }
-    }
-    for warning in loaded.warnings() {
-        eprintln!("steer: {warning}");
-    }
-    Ok(loaded)
-}
-
-/// Returns the profile of a command from the cache; records the command if there is none.
-fn record_cached(name: Option<&str>, command: &[String]) -> anyhow::Result<Text> {
-    let path = cache_path(name, command)?;
-    if path.is_file() {
-        return library::read(&path);
-    }
-    eprintln!("steer: recording `{}` at first use", command.join(" "));
-    if let Some(dir) = path.parent() {
-        make_folder(dir)?;
-    }
-    // Records in a separate process, so that the program's output does not mix with this process's output.
-    let mut recorder = this_program::command()?;
-    recorder
-        .args(["profile", "--whole", "--name"])
-        .arg(name.unwrap_or(&file_name(&command[0])))
-        .arg("--output")
-        .arg(&path)
-        .arg("--")
-        .args(command)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null());
-    let status = Helper::start(&mut recorder)?.wait()?;
-    if !status.success() || !path.is_file() {
-        // Deletes the file, so that later runs do not use the profile of a failed recording.
-        let _ = std::fs::remove_file(&path);
-        let command = command.join(" ");
-        let why = format!("recording `{command}` failed ({status}); see what it printed above");
-        return Err(failure(Kind::BadInput, why));
-    }
-    library::read(&path)
-}
-
-pub(super) fn file_name(program: &str) -> String {
-    Path::new(program)
-        .file_name()
-        .map_or_else(|| "program".into(), |f| f.to_string_lossy().into_owned())
-}
-
-/// Returns the path of a command's cached profile. The file name depends on the command, the current folder, the size and time
-/// of the program's file, and this program's version.
-fn cache_path(name: Option<&str>, command: &[String]) -> anyhow::Result<PathBuf> {
-    let cache = this_program::cache_folder().ok_or_else(|| {
-        failure(
-            Kind::Missing,
-            "neither XDG_CACHE_HOME nor HOME is set: there is nowhere to cache profiles",
-        )
-    })?;
-    cache_path_below(&cache, name, command)
-}
-
-/// Returns size and modification time of a command's program, as text; `None` if there is no such program.
-fn stamp_of(command: &[String]) -> Option<String> {
-    let program = countersteer_sysfs::launch::find_program(command).ok()?;
-    let file = program.metadata().ok()?;
-    Some(format!("{:?} {}", file.modified().ok(), file.len()))
-}
-
-fn cache_path_below(
-    cache: &Path,
-    name: Option<&str>,
-    command: &[String],
-) -> anyhow::Result<PathBuf> {
-    let mut hash = Sha256::new();
-    let workdir = std::env::current_dir()?;
-    for part in command
-        .iter()
-        .map(String::as_bytes)
-        .chain([env!("CARGO_PKG_VERSION").as_bytes()])
-    {
-        hash.update((part.len() as u64).to_le_bytes());
-        hash.update(part);
-    }
-    hash.update(workdir.as_os_str().as_encoded_bytes());
-    if let Some(stamp) = stamp_of(command) {
-        hash.update(stamp);
-    }
-    let digest: String = hash
-        .finalize()
-        .iter()
-        .take(8)
-        .map(|b| format!("{b:02x}"))
-        .collect();
-    let stem = name.map_or_else(|| file_name(&command[0]), str::to_owned);
-    Ok(cache
-        .join("countersteer/profiles")
-        .join(format!("{stem}-{digest}.json")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -430,24 +396,5 @@ mod tests {
         ] {
             assert!(count(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn a_rebuilt_program_has_another_cached_profile_and_an_unknown_one_has_its_own() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("program");
-        let command = [path.display().to_string()];
-        let of = |command: &[String]| cache_path_below(Path::new("/cache"), None, command).unwrap();
-        let missing = of(&command);
-        std::fs::write(&path, "one").unwrap();
-        let first = of(&command);
-        std::fs::write(&path, "another").unwrap();
-        assert!(first != missing && of(&command) != first);
-        // A program is found in PATH as the shell finds it.
-        let listed = of(&["true".to_owned()]);
-        let file = countersteer_sysfs::launch::find_program(&["true".to_owned()]).unwrap();
-        let metadata = file.metadata().unwrap();
-        let stamp = format!("{:?} {}", metadata.modified().ok(), metadata.len());
-        assert!(stamp_of(&["true".to_owned()]) == Some(stamp) && listed.starts_with("/cache"));
     }
 }

@@ -9,12 +9,12 @@ use countersteer_report::record::Record;
 use countersteer_report::table::CompareRun;
 use countersteer_report::{perfetto, write_atomically};
 
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 use crate::library;
 
 /// Arguments of `steer report`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ReportArgs {
     /// Folders of the records
     #[arg(required = true, value_name = "RECORD")]
     records: Vec<PathBuf>,
@@ -45,15 +45,18 @@ impl From<AxisArg> for Axis {
 }
 
 /// Runs `steer report`.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &ReportArgs) -> anyhow::Result<()> {
     let records: Vec<Record> = args
         .records
         .iter()
-        .map(|dir| library::record(dir))
+        .map(|dir| match args.perfetto {
+            true => library::record(dir),
+            false => library::record_by(Record::load_for_report, dir),
+        })
         .collect::<Result<_, _>>()?;
     let bytes = if args.perfetto {
         let [record] = records.as_slice() else {
-            return Err(failure(Kind::Usage, "--perfetto takes one record"));
+            return Err(failure(FaultKind::Usage, "--perfetto takes one record"));
         };
         perfetto::export(record)
     } else {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use countersteer_lab::experiment::Fidelity;
-use countersteer_lab::reproduce::{self, Catalogue, Reproduced, Verdict};
+use countersteer_lab::reproduce::{self, Catalogue, Reproduced, StatementVerdict};
 use countersteer_report::table::plain;
 use countersteer_report::write_atomically;
 
@@ -12,7 +12,7 @@ use crate::progress;
 
 /// Arguments of `steer reproduce`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ReproduceArgs {
     /// Experiments to run: names or prefixes of names (`hass`, `pmctrack-fig8`), or `all`; `list` prints the names
     #[arg(required = true, value_name = "NAME|all|list")]
     names: Vec<String>,
@@ -36,7 +36,7 @@ pub struct Args {
 }
 
 /// Runs `steer reproduce`.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &ReproduceArgs) -> anyhow::Result<()> {
     let catalogue = Catalogue::shipped()?;
     if args.names == ["list"] {
         return list(&catalogue, args.json);
@@ -97,7 +97,9 @@ fn summary(cases: &[Reproduced]) -> String {
             continue;
         }
         let held = case.findings.iter();
-        let held = held.filter(|f| f.verdict == Verdict::Reproduced).count();
+        let held = held
+            .filter(|f| f.verdict == StatementVerdict::Reproduced)
+            .count();
         let all = case.findings.len();
         let words = case.verdict.words();
         text.push_str(&format!(

@@ -6,14 +6,14 @@ use super::{print, print_json};
 
 /// Arguments of `steer restore`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct RestoreArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 /// Runs `steer restore`.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &RestoreArgs) -> anyhow::Result<()> {
     let restored = restore(&journal_folder())?;
     if args.json {
         return print_json(&restored);

@@ -10,14 +10,14 @@ use crate::args::{DecisionArgs, HereArgs, PlacingArgs, Whom};
 use crate::error;
 use crate::live::Live;
 use crate::output::{RecordOut, check_writable};
-use crate::steering::summary::{ProgramTally, Summary};
+use crate::steering::summary::{ProgramTally, SteeringSummary};
 use crate::steering::tally::Tell;
 use crate::waits::Wait;
 
 /// Arguments of `steer run`.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
-pub struct Args {
+pub struct RunArgs {
     /// Policy: name or name:key=value,...
     #[arg(short = 'P', long, value_name = "POLICY", default_value = "linux")]
     policy: String,
@@ -49,7 +49,7 @@ pub struct Args {
 }
 
 /// Runs `steer run`; returns the exit code of the started program.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let record = args.record.place()?;
     if let Some(path) = &args.summary {
         check_writable(path)?;
@@ -100,20 +100,20 @@ fn waits(program: &ProgramTally, measured: bool) -> Vec<String> {
     };
     let mut cells = vec![cell(|w| Some(w.mean_ms))];
     if measured {
-        cells.push(cell(|w| Some(w.tail?.p50_ms)));
-        cells.push(cell(|w| Some(w.tail?.p99_ms)));
-        cells.push(cell(|w| Some(w.wakeups?.p99_ms)));
+        cells.push(cell(|w| Some(w.percentiles?.p50_ms)));
+        cells.push(cell(|w| Some(w.percentiles?.p99_ms)));
+        cells.push(cell(|w| Some(w.wakeups?.percentiles.p99_ms)));
     }
     cells
 }
 
 /// Formats the summary of the run as text.
-fn text(summary: &Summary, args: &Args) -> String {
+fn text(summary: &SteeringSummary, args: &RunArgs) -> String {
     programs_table(summary, args) + &decisions(summary, args)
 }
 
 /// Formats a table with one row per program.
-fn programs_table(summary: &Summary, args: &Args) -> String {
+fn programs_table(summary: &SteeringSummary, args: &RunArgs) -> String {
     let mut head = vec!["program", "threads", "time s"];
     let types: Vec<String> = summary
         .core_types
@@ -163,7 +163,7 @@ fn programs_table(summary: &Summary, args: &Args) -> String {
 }
 
 /// Returns sentences about the policy's decisions and their effects.
-fn decisions(summary: &Summary, args: &Args) -> String {
+fn decisions(summary: &SteeringSummary, args: &RunArgs) -> String {
     let changed = summary.changed;
     let decisions = summary.decisions;
     let would = if args.dry_run || args.observe {
@@ -192,7 +192,7 @@ fn decisions(summary: &Summary, args: &Args) -> String {
 }
 
 /// Returns a sentence with the gain that the policy predicts; empty without `--observe` or without a prediction.
-fn predicted(summary: &Summary, args: &Args) -> String {
+fn predicted(summary: &SteeringSummary, args: &RunArgs) -> String {
     let Some(gain) = summary.predicted_gain.filter(|_| args.observe) else {
         return String::new();
     };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use countersteer_cache::signature::{Carried, MOST_PHASES, Maker, SCHEMA, elf, store};
-use countersteer_cache::trace::{Blocks, MAGIC};
+use countersteer_cache::trace::{MAGIC, TraceBlocks};
 use countersteer_files::read;
 use countersteer_lab::traces::nothing_executed;
 use countersteer_model::signature::{Signature, WAYS};
@@ -14,7 +14,7 @@ use countersteer_report::write_atomically;
 use countersteer_sysfs::procfs::PROC;
 
 use super::{print, print_json};
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 use crate::library;
 use crate::output::make_folder;
 
@@ -24,7 +24,7 @@ const MOST_FILTER_SETS: u32 = 8;
 
 /// Make, show and compare cache signatures of programs; attach them to binaries and read them from binaries
 #[derive(Debug, clap::Subcommand)]
-pub enum Args {
+pub enum SignatureArgs {
     /// Make a signature from traces (exact) or profiles (estimated from stack distances); several inputs are merged
     Make {
         #[arg(required = true, value_name = "TRACE|PROFILE")]
@@ -66,16 +66,16 @@ pub enum Args {
     },
 }
 
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &SignatureArgs) -> anyhow::Result<()> {
     match args {
-        Args::Make {
+        SignatureArgs::Make {
             inputs,
             output,
             name,
         } => make(inputs, output.as_deref(), name.as_deref()),
-        Args::Show { file, json } => shown(&store::read(file)?, *json),
-        Args::Compare { a, b } => print(&compared(&store::read(a)?, &store::read(b)?)),
-        Args::Embed {
+        SignatureArgs::Show { file, json } => shown(&store::read(file)?, *json),
+        SignatureArgs::Compare { a, b } => print(&compared(&store::read(a)?, &store::read(b)?)),
+        SignatureArgs::Embed {
             binary,
             signature,
             inside,
@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 beside(binary, &carried)
             }
         }
-        Args::Read { what, json } => read(what, *json),
+        SignatureArgs::Read { what, json } => read(what, *json),
     }
 }
 
@@ -98,7 +98,7 @@ fn make(inputs: &[PathBuf], output: Option<&Path>, name: Option<&str>) -> anyhow
         .map(|path| of_input(path))
         .collect::<anyhow::Result<Vec<Carried>>>()?;
     let name = name.unwrap_or(&parts[0].name);
-    let carried = Carried::merge(name, &parts).map_err(|why| failure(Kind::BadInput, why))?;
+    let carried = Carried::merge(name, &parts).map_err(|why| failure(FaultKind::BadInput, why))?;
     let output = output.map_or_else(
         || PathBuf::from(format!("{}.signature.json", carried.name)),
         Path::to_owned,
@@ -123,14 +123,14 @@ fn of_input(path: &Path) -> anyhow::Result<Carried> {
         return of_profile(path);
     }
     let file = library::open(path)?;
-    let mut blocks = Blocks::new(&shown, std::io::BufReader::with_capacity(1 << 20, file))?;
+    let mut blocks = TraceBlocks::new(&shown, std::io::BufReader::with_capacity(1 << 20, file))?;
     let sets = blocks.header().filter_sets;
     if sets > MOST_FILTER_SETS {
         let why = format!(
             "{shown}: hits of caches with {sets} sets are omitted, and a signature has caches of {MOST_FILTER_SETS}; \
              record it with `--filter {MOST_FILTER_SETS}`"
         );
-        return Err(failure(Kind::BadInput, why));
+        return Err(failure(FaultKind::BadInput, why));
     }
     let mut maker = Maker::default();
     while let Some((head, words)) = blocks.next_block()? {
@@ -150,7 +150,7 @@ fn of_profile(path: &Path) -> anyhow::Result<Carried> {
             "{}: a tabulated profile says nothing about other caches than those it was measured on",
             path.display()
         );
-        failure(Kind::BadInput, why)
+        failure(FaultKind::BadInput, why)
     })?;
     Ok(Carried {
         schema: SCHEMA.into(),
@@ -264,10 +264,10 @@ fn embed(binary: &Path, carried: &Carried, output: &Path) -> anyhow::Result<()> 
         let why = format!(
             "{shown}: it is setuid or setgid, which a new file would not be: keep the signature in a side file (without --inside)"
         );
-        return Err(failure(Kind::BadInput, why));
+        return Err(failure(FaultKind::BadInput, why));
     }
     let changed = elf::embed(&bytes, carried)
-        .map_err(|why| failure(Kind::BadInput, format!("{shown}: {why}")))?;
+        .map_err(|why| failure(FaultKind::BadInput, format!("{shown}: {why}")))?;
     write_atomically(output, &changed)?;
     std::fs::set_permissions(output, rights)
         .with_context(|| format!("cannot set the permissions of {}", output.display()))?;
@@ -279,11 +279,11 @@ fn beside(binary: &Path, carried: &Carried) -> anyhow::Result<()> {
     let shown = binary.display();
     let build_id = elf::read(binary)?.build_id.ok_or_else(|| {
         let why = format!("{shown}: it has no build-id to name a side file by: put the signature into it with --inside, or link it with -Wl,--build-id");
-        failure(Kind::BadInput, why)
+        failure(FaultKind::BadInput, why)
     })?;
     let file = store::side_file(&build_id).ok_or_else(|| {
         failure(
-            Kind::Missing,
+            FaultKind::Missing,
             "neither XDG_DATA_HOME nor HOME is set: there is no folder for side files",
         )
     })?;
@@ -305,11 +305,11 @@ fn read(what: &str, json: bool) -> anyhow::Result<()> {
         let why = format!(
             "{what} has no signature, and there is no side file for its build-id; `steer signature embed` adds one"
         );
-        return Err(failure(Kind::Missing, why));
+        return Err(failure(FaultKind::Missing, why));
     };
     match place {
-        store::Found::Inside => eprintln!("steer: inside the binary"),
-        store::Found::Beside(file) => eprintln!("steer: in {}", file.display()),
+        store::SignaturePlace::Inside => eprintln!("steer: inside the binary"),
+        store::SignaturePlace::Beside(file) => eprintln!("steer: in {}", file.display()),
     }
     shown(&carried, json)
 }

@@ -7,15 +7,15 @@ use countersteer_report::judge::{lead, meaning};
 use countersteer_report::record::Detail;
 use countersteer_report::table::{self, CompareRun};
 
-use super::profile::load_workload;
 use super::{print, print_json};
 use crate::output::RecordOut;
+use crate::recorded::load_workload;
 use crate::sim_args::{SimArgs, warn_of_cut, warn_of_unmet};
 use crate::{interrupt, library};
 
 /// Arguments of `steer sim`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct SimulateArgs {
     /// Machine: name or file
     #[arg(short = 'M', short_alias = 'm', long)]
     machine: String,
@@ -38,7 +38,7 @@ pub struct Args {
 }
 
 /// Runs `steer sim`.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &SimulateArgs) -> anyhow::Result<()> {
     interrupt::listen()?;
     args.options.one_kernel()?;
     let dir = args.record.place()?;

@@ -12,7 +12,7 @@ use crate::progress;
 
 /// Arguments of `steer sweep`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct SweepArgs {
     /// Grid file (TOML): machines, workloads or mixes, policies, seeds
     #[arg(value_name = "FILE")]
     grid: PathBuf,
@@ -31,7 +31,7 @@ pub struct Args {
 }
 
 /// Runs `steer sweep`.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &SweepArgs) -> anyhow::Result<()> {
     let text = library::read(&args.grid)?;
     let grid = Grid::parse(&text.path, &text.text)?;
     grid.open(&args.output)?;

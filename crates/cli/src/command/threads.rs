@@ -1,36 +1,21 @@
 //! `steer threads`: number of threads of a program, and cores for them.
 
-use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use countersteer_lab::threads::candidates::{Candidate, candidates, chunked};
-use countersteer_lab::threads::search::{self, Found, Limits, search};
-use countersteer_model::cpunumbers::CpuNumbers;
-use countersteer_model::cpuset::CpuSet;
-use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 use countersteer_report::table::prose;
 
 use super::{print, print_json};
 use crate::args::HereArgs;
-use crate::bench::disturbance::{Disturbance, Observer};
-use crate::bench::places::places;
-use crate::bench::runner::Runner;
-use crate::bench::series::{Arm, Conditions, Measured};
-use crate::bench::threads::finals::{End, compare, finalists};
-use crate::bench::threads::form::{Form, Way};
-use crate::bench::threads::live::{Answers, Live, arm};
-use crate::bench::threads::result::Findings;
+use crate::bench::threads::result::ThreadsResult;
+use crate::bench::threads::{Searched, ThreadsSearch};
 use crate::interrupt;
-use crate::library;
-use crate::steering::here::Here;
 use crate::values::{percent, time};
 
 /// Arguments of `steer threads`.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
-pub struct Args {
+pub struct ThreadsArgs {
     /// CPUs that candidates can use: `all`, the name of a core type or cache, or a list such as 0-3,8; repeatable
     #[arg(long, value_name = "CPUS", default_value = "all")]
     on: Vec<String>,
@@ -78,142 +63,37 @@ pub struct Args {
     command: Vec<String>,
 }
 
-/// Most trials of a search without and with `{chunk}`.
-const TRIALS: u64 = 8;
-const TRIALS_WITH_CHUNKINGS: u64 = 12;
-
 /// Runs the command.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let form = Form::new(&args.command, &args.env, &args.chunk)?;
-    if let (true, Some(name)) = (args.dry_run, &args.here.machine) {
-        let machine = library::loaded(name)?;
-        let numbers = CpuNumbers::new(machine.machine.os_cpu_numbers());
-        let all = candidates(&machine.topology, &machine.topology.groups[0].cpus);
-        let all = chunked(all, &form.chunkings());
-        return expect(args, &form, all, &machine.topology, &numbers);
-    }
-    let here = args.here.look()?;
-    let places = places(&args.on, &here)?.into_iter();
-    let allowed: CpuSet = places
-        .flat_map(|p| p.cpus.iter().collect::<Vec<_>>())
-        .collect();
-    let allowed = here.numbers.own_set(&allowed);
-    let all = chunked(candidates(&here.topology, &allowed), &form.chunkings());
-    if args.dry_run {
-        return expect(args, &form, all, &here.topology, &here.numbers);
-    }
-    measured(args, &form, all, &here)
-}
-
-/// Runner of a dry run.
-struct Nothing;
-
-impl search::Runner for Nothing {
-    fn seconds(&mut self, _: &Candidate) -> anyhow::Result<Option<f64>> {
-        Ok(None)
-    }
-}
-
-fn limits(args: &Args, form: &Form) -> Limits {
-    let trials = match form.chunkings().len() {
-        0 => TRIALS,
-        _ => TRIALS_WITH_CHUNKINGS,
-    };
-    Limits {
-        trials: args.trials.unwrap_or(trials) as usize,
+pub fn run(args: &ThreadsArgs) -> anyhow::Result<ExitCode> {
+    let search = ThreadsSearch {
+        command: args.command.clone(),
+        on: args.on.clone(),
+        env: args.env.clone(),
+        chunk: args.chunk.clone(),
+        trials: args.trials,
+        warmup: args.warmup,
+        prepare: args.prepare.clone(),
+        repeat: args.repeat,
+        duration: args.duration,
+        margin: args.margin,
+        check_output: args.check_output,
+        show_output: args.show_output,
+        machine: args.here.machine.clone(),
         seed: args.here.seed,
-        ..Limits::default()
-    }
-}
-
-fn expect(
-    args: &Args,
-    form: &Form,
-    mut all: Vec<Candidate>,
-    topology: &Topology,
-    numbers: &CpuNumbers,
-) -> anyhow::Result<ExitCode> {
-    let found = search(&mut all, topology, &mut Nothing, limits(args, form))?;
-    tell(args, &Findings::of(form, &all, numbers, &found))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn measured(
-    args: &Args,
-    form: &Form,
-    mut all: Vec<Candidate>,
-    here: &Here,
-) -> anyhow::Result<ExitCode> {
-    let mut runner = Runner::new(args.show_output)?;
-    let mut live = Live {
-        form,
-        here,
-        prepare: args.prepare.as_deref(),
-        runner: &mut runner,
-        observer: Observer::new(Path::new("/")),
-        disturbance: Disturbance::default(),
-        answers: args.check_output.then(Answers::new).transpose()?,
-        runs: 0,
-        busy: None,
-        signal: None,
     };
-    let found = searched(args, &mut all, here, &mut live)?;
-    let mut signal = live.signal;
-    let disturbed = live.disturbance.words();
-    if let Some(signal) = signal.filter(|_| found.trials.is_empty()) {
-        return Ok(interrupt::said(signal, false));
+    if args.dry_run {
+        tell(args, &search.predict()?)?;
+        return Ok(ExitCode::SUCCESS);
     }
-    let mut findings = Findings::of(form, &all, &here.numbers, &found);
-    let finalists = finalists(&found);
-    if signal.is_none() && !finalists.is_empty() {
-        let rows = std::iter::once(0).chain(finalists).map(|row| &all[row]);
-        let arms: Vec<Arm> = rows.clone().map(|c| arm(form, c, here)).collect();
-        let ways: Vec<Way> = rows.map(|c| (c.threads, c.chunking.0)).collect();
-        let mut runs = vec![Measured::default(); arms.len()];
-        let conditions = Conditions {
-            prepare: args.prepare.as_deref(),
-            ..Conditions::default()
-        };
-        let end = End {
-            rounds: args.repeat,
-            most: Duration::from_nanos(args.duration.0),
-            margin: args.margin,
-            seed: args.here.seed,
-        };
-        let mut observer = Observer::new(Path::new("/"));
-        signal = compare(
-            &arms,
-            conditions,
-            end,
-            &mut runner,
-            &mut observer,
-            &mut runs,
-        )?;
-        findings.judge(form, &arms, &ways, &runs, args.margin);
+    let Searched { findings, signal } = search.run()?;
+    if let Some(findings) = &findings {
+        tell(args, findings)?;
     }
-    findings.warnings.extend(disturbed);
-    tell(args, &findings)?;
-    Ok(signal.map_or(ExitCode::SUCCESS, |s| interrupt::said(s, true)))
+    let reported = findings.is_some();
+    Ok(signal.map_or(ExitCode::SUCCESS, |s| interrupt::said(s, reported)))
 }
 
-/// Warms up, then searches.
-fn searched(
-    args: &Args,
-    all: &mut Vec<Candidate>,
-    here: &Here,
-    live: &mut Live<'_>,
-) -> anyhow::Result<Found> {
-    for _ in 0..args.warmup {
-        if search::Runner::seconds(live, &all[0])?.is_none() {
-            return Ok(Found::default());
-        }
-    }
-    live.disturbance = Disturbance::default();
-    let limits = limits(args, live.form);
-    search(all, &here.topology, live, limits)
-}
-
-fn tell(args: &Args, findings: &Findings) -> anyhow::Result<()> {
+fn tell(args: &ThreadsArgs, findings: &ThreadsResult) -> anyhow::Result<()> {
     if args.json {
         return print_json(findings);
     }

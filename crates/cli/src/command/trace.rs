@@ -7,22 +7,22 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use countersteer_cache::trace::{
-    self, Format, Header, SCHEMA, TraceError, TraceFile, TraceWriter, Trailer,
+    self, Header, SCHEMA, TraceError, TraceFile, TraceFormat, TraceWriter, Trailer,
 };
 use countersteer_model::profile::Recorded;
-use countersteer_profiler::{Ending, ProfileOptions, Sink};
+use countersteer_profiler::{BlockSink, ProfileOptions, ProgramEnding};
 use countersteer_report::number;
 use serde::Serialize;
 
 use super::{print, print_json, profile};
-use crate::error::{Kind, failure};
-use crate::library;
+use crate::error::{FaultKind, failure};
+use crate::{library, recorded};
 
 /// Subcommands of `steer trace`.
 #[derive(Debug, clap::Subcommand)]
-pub enum Args {
+pub enum TraceArgs {
     /// Run a program and record its instructions, accessed cache lines, mispredicted branches, and profile
-    Record(Record),
+    Record(TraceRecord),
     /// Show the contents of a trace
     Info {
         /// Trace file
@@ -32,11 +32,11 @@ pub enum Args {
         json: bool,
     },
     /// Import a trace of another tool
-    Import(Import),
+    Import(TraceImport),
 }
 
 #[derive(Debug, clap::Args)]
-pub struct Record {
+pub struct TraceRecord {
     /// Output file; default: PROGRAM.trace
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -55,10 +55,10 @@ pub struct Record {
 }
 
 #[derive(Debug, clap::Args)]
-pub struct Import {
+pub struct TraceImport {
     /// Format of the input
     #[arg(long, value_parser = format)]
-    format: Format,
+    format: TraceFormat,
     /// Output file; default: FILE.trace
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -72,19 +72,19 @@ pub struct Import {
     file: PathBuf,
 }
 
-fn format(text: &str) -> Result<Format, String> {
-    let known = Format::ALL.iter().find(|(name, _)| *name == text);
+fn format(text: &str) -> Result<TraceFormat, String> {
+    let known = TraceFormat::ALL.iter().find(|(name, _)| *name == text);
     known.map(|(_, format)| *format).ok_or_else(|| {
-        let names: Vec<&str> = Format::ALL.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = TraceFormat::ALL.iter().map(|(name, _)| *name).collect();
         format!("the formats are {}", names.join(", "))
     })
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: TraceArgs) -> anyhow::Result<ExitCode> {
     match args {
-        Args::Record(args) => record(args),
-        Args::Info { file, json } => info(&file, json).map(|()| ExitCode::SUCCESS),
-        Args::Import(args) => import(&args).map(|()| ExitCode::SUCCESS),
+        TraceArgs::Record(args) => record(args),
+        TraceArgs::Info { file, json } => info(&file, json).map(|()| ExitCode::SUCCESS),
+        TraceArgs::Import(args) => import(&args).map(|()| ExitCode::SUCCESS),
     }
 }
 
@@ -100,11 +100,11 @@ struct Writing {
     failed: Option<TraceError>,
 }
 
-fn record(args: Record) -> anyhow::Result<ExitCode> {
+fn record(args: TraceRecord) -> anyhow::Result<ExitCode> {
     let name = args
         .name
         .clone()
-        .unwrap_or_else(|| profile::file_name(&args.command[0]));
+        .unwrap_or_else(|| recorded::file_name(&args.command[0]));
     let output = args
         .output
         .unwrap_or_else(|| PathBuf::from(format!("{name}.trace")));
@@ -132,7 +132,7 @@ fn record(args: Record) -> anyhow::Result<ExitCode> {
         let _ = std::fs::remove_file(&output);
     })?;
     let code = match recording.ending {
-        Ending::Limit => 0,
+        ProgramEnding::Limit => 0,
         other => other.code(),
     };
     finish(&writing, recording.profile, &output)?;
@@ -150,7 +150,7 @@ fn finish(
         .unwrap_or_else(PoisonError::into_inner)
         .take();
     let Some(Writing { writer, failed }) = writing else {
-        return Err(failure(Kind::Internal, "the trace is gone"));
+        return Err(failure(FaultKind::Internal, "the trace is gone"));
     };
     if let Some(error) = failed {
         return Err(error.into());
@@ -177,7 +177,7 @@ fn finish(
     Ok(())
 }
 
-fn sink(writing: &Arc<Mutex<Option<Writing>>>) -> Sink {
+fn sink(writing: &Arc<Mutex<Option<Writing>>>) -> BlockSink {
     let writing = Arc::clone(writing);
     Arc::new(Mutex::new(move |head, words: &[u32]| {
         let mut writing = writing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -191,12 +191,12 @@ fn sink(writing: &Arc<Mutex<Option<Writing>>>) -> Sink {
     }))
 }
 
-fn import(args: &Import) -> anyhow::Result<()> {
+fn import(args: &TraceImport) -> anyhow::Result<()> {
     let shown = args.file.display().to_string();
     let stem = if shown == "-" {
         "stdin".into()
     } else {
-        profile::file_name(&shown)
+        recorded::file_name(&shown)
     };
     let output = args
         .output
@@ -227,7 +227,7 @@ fn import(args: &Import) -> anyhow::Result<()> {
 }
 
 #[derive(Serialize)]
-struct Info<'a> {
+struct TraceInfo<'a> {
     header: &'a Header,
     trailer: &'a Trailer,
     bytes: u64,
@@ -238,7 +238,7 @@ fn info(file: &Path, json: bool) -> anyhow::Result<()> {
     let bytes = std::fs::metadata(file).map_or(0, |m| m.len());
     let (header, trailer) = (trace.header(), trace.trailer());
     if json {
-        return print_json(&Info {
+        return print_json(&TraceInfo {
             header,
             trailer,
             bytes,

@@ -5,27 +5,27 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use countersteer_model::trial::{Gain, Measure};
+use countersteer_model::trial::{Gain, TrialMeasure};
 use countersteer_model::units::Nanos;
-use countersteer_report::judge::trial::Limits;
+use countersteer_report::judge::trial::TrialLimits;
 use countersteer_report::{judge, number, table, write_atomically};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::print_json;
 use crate::args::{DecisionArgs, HereArgs, Whom};
-use crate::error::{self, Kind, failure};
+use crate::error::{self, FaultKind, failure};
 use crate::interrupt;
 use crate::output::{RecordOut, make_folder};
 use crate::steering::job;
-use crate::steering::whole_runs::{self, By, Measured, RunsPlan, Side};
-use crate::trial::{BlockTrial, Found};
+use crate::steering::whole_runs::{self, MeasuredPairs, RunMeasure, RunsPlan, TrialSide};
+use crate::trial::{BlockTrial, TrialResult};
 use crate::values::{number as parsed, time};
 use crate::waits::Wait;
 
 /// Arguments of `steer trial`, which compares a policy with Linux's own scheduler, or with another policy, on live programs.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
-pub struct Args {
+pub struct TrialArgs {
     /// Policy: name or name:key=value,...; or a command that starts the programs: 'taskset -c 0-3', 'nice -n 5', 'scx_lavd'
     #[arg(short = 'P', long)]
     policy: String,
@@ -34,7 +34,7 @@ pub struct Args {
     baseline: String,
     /// Compare whole runs of the program by this measure, instead of blocks within one run
     #[arg(long, value_enum)]
-    by: Option<By>,
+    by: Option<RunMeasure>,
     /// Compare whole runs by a score, which this command prints after each run; $STEER_OUTPUT names the file with the
     /// program's output
     #[arg(long, value_name = "COMMAND", conflicts_with = "by")]
@@ -78,9 +78,12 @@ fn confidence(text: &str) -> Result<f64, String> {
 }
 
 /// Runs `steer trial`; returns the exit code of the started program.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let sides = [Side::parse(&args.policy)?, Side::parse(&args.baseline)?];
-    let commands = sides.iter().any(|s| !matches!(s, Side::Policy(_)));
+pub fn run(args: &TrialArgs) -> anyhow::Result<ExitCode> {
+    let sides = [
+        TrialSide::parse(&args.policy)?,
+        TrialSide::parse(&args.baseline)?,
+    ];
+    let commands = sides.iter().any(|s| !matches!(s, TrialSide::Policy(_)));
     if commands || args.by.is_some() || args.score.is_some() {
         return by_whole_runs(args, &sides);
     }
@@ -121,17 +124,17 @@ fn was_interrupted(code: u8) -> bool {
 }
 
 /// Prints the result of a trial: JSON on stdout, or a table on stderr.
-fn tell(args: &Args, found: &Found) -> anyhow::Result<()> {
-    let Found {
+fn tell(args: &TrialArgs, found: &TrialResult) -> anyhow::Result<()> {
+    let TrialResult {
         gains,
         overall,
         measure,
         done,
     } = found;
     let of = match measure {
-        Measure::Work => "work per second, reported by the programs",
-        Measure::Instructions => "instructions per second",
-        Measure::CpuTime => {
+        TrialMeasure::Work => "work per second, reported by the programs",
+        TrialMeasure::Instructions => "instructions per second",
+        TrialMeasure::CpuTime => {
             "CPU time, because instructions are not counted here; --by wall measures more"
         }
     };
@@ -143,7 +146,7 @@ fn tell(args: &Args, found: &Found) -> anyhow::Result<()> {
             "measure": measure, "programs": gains, "all": overall, "waits": waits,
         }));
     }
-    let limits = Limits {
+    let limits = TrialLimits {
         confidence: args.confidence,
         margin: args.margin,
     };
@@ -153,10 +156,10 @@ fn tell(args: &Args, found: &Found) -> anyhow::Result<()> {
 }
 
 /// Compares whole runs of the program under the two arms `sides`.
-fn by_whole_runs(args: &Args, sides: &[Side; 2]) -> anyhow::Result<ExitCode> {
+fn by_whole_runs(args: &TrialArgs, sides: &[TrialSide; 2]) -> anyhow::Result<ExitCode> {
     let Some(command) = args.whom.command() else {
         return Err(failure(
-            Kind::Usage,
+            FaultKind::Usage,
             "whole runs need a program that can be started: steer trial ... -- PROGRAM",
         ));
     };
@@ -167,21 +170,21 @@ fn by_whole_runs(args: &Args, sides: &[Side; 2]) -> anyhow::Result<ExitCode> {
                 "{} has a trial already: name another folder, or replace it with --force",
                 dir.display()
             );
-            return Err(failure(Kind::Usage, why));
+            return Err(failure(FaultKind::Usage, why));
         }
         make_folder(dir)?;
     }
     job::restore()?;
     if args.here.machine.is_some() {
         return Err(failure(
-            Kind::Usage,
+            FaultKind::Usage,
             "whole runs are of this machine: leave --machine out",
         ));
     }
     let plan = RunsPlan {
         sides: [&sides[0], &sides[1]],
         commands: &[command.to_vec()],
-        by: args.by.unwrap_or(By::Wall),
+        by: args.by.unwrap_or(RunMeasure::Wall),
         score: args.score.as_deref(),
         pairs: args.pairs,
         until: args
@@ -199,11 +202,14 @@ fn by_whole_runs(args: &Args, sides: &[Side; 2]) -> anyhow::Result<ExitCode> {
 
 /// Compares whole runs under a policy and under Linux by wall time, until there is a verdict or ten pairs are complete.
 pub fn whole_runs(policy: &str, commands: &[Vec<String>]) -> anyhow::Result<ExitCode> {
-    let sides = [Side::Policy(policy.into()), Side::Policy("linux".into())];
+    let sides = [
+        TrialSide::Policy(policy.into()),
+        TrialSide::Policy("linux".into()),
+    ];
     let plan = RunsPlan {
         sides: [&sides[0], &sides[1]],
         commands,
-        by: By::Wall,
+        by: RunMeasure::Wall,
         score: None,
         pairs: Some(10),
         until: None,
@@ -223,17 +229,17 @@ const RESULT: &str = "trial.json";
 struct WholeRuns {
     title: String,
     of: &'static str,
-    limits: Limits,
+    limits: TrialLimits,
     json: bool,
     folder: Option<PathBuf>,
-    measured: Mutex<Measured>,
+    measured: Mutex<MeasuredPairs>,
 }
 
 impl WholeRuns {
     /// Prints the result so far, and writes it to the folder of the records. Returns false if there is no result yet.
     fn tell(&self) -> anyhow::Result<bool> {
         let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
-        let Limits { confidence, margin } = self.limits;
+        let TrialLimits { confidence, margin } = self.limits;
         let (gains, overall) = measured.gains(confidence / 100.0, margin / 100.0);
         if overall.pairs == 0 {
             return Ok(false);
@@ -261,9 +267,9 @@ impl WholeRuns {
 fn tell_whole_runs(plan: &RunsPlan<'_>, json: bool) -> anyhow::Result<ExitCode> {
     let of = match (plan.score, plan.by) {
         (Some(_), _) => "score",
-        (None, By::Wall) => "speed of whole runs by wall time",
-        (None, By::Latency) => "inverse of mean run-queue latency, in whole runs",
-        (None, By::LatencyP99) => {
+        (None, RunMeasure::Wall) => "speed of whole runs by wall time",
+        (None, RunMeasure::Latency) => "inverse of mean run-queue latency, in whole runs",
+        (None, RunMeasure::LatencyP99) => {
             "inverse of the 99th percentile of run-queue latency, in whole runs"
         }
     };
@@ -275,7 +281,7 @@ fn tell_whole_runs(plan: &RunsPlan<'_>, json: bool) -> anyhow::Result<ExitCode> 
     let runs = Arc::new(WholeRuns {
         title,
         of,
-        limits: Limits {
+        limits: TrialLimits {
             confidence: plan.confidence * 100.0,
             margin: plan.margin * 100.0,
         },
@@ -295,11 +301,11 @@ fn tell_whole_runs(plan: &RunsPlan<'_>, json: bool) -> anyhow::Result<ExitCode> 
 /// Formats the run-queue latencies of both arms; empty unless both are known.
 fn waited(names: [&str; 2], waits: [Option<Wait>; 2]) -> String {
     let ms = |ms: f64| format!("{} ms", number(ms, 3));
-    let of = |(name, wait): (&str, Wait)| match wait.tail {
-        Some(t) => format!(
+    let of = |(name, wait): (&str, Wait)| match wait.percentiles {
+        Some(p) => format!(
             "{name}: mean {}, 99th percentile {}",
             ms(wait.mean_ms),
-            ms(t.p99_ms)
+            ms(p.p99_ms)
         ),
         None => format!("{name}: mean {}", ms(wait.mean_ms)),
     };
@@ -313,7 +319,7 @@ fn waited(names: [&str; 2], waits: [Option<Wait>; 2]) -> String {
     }
 }
 
-fn text(title: &str, gains: &[Gain], overall: &Gain, limits: Limits) -> String {
+fn text(title: &str, gains: &[Gain], overall: &Gain, limits: TrialLimits) -> String {
     let row = |g: &Gain| {
         vec![
             g.program.clone(),

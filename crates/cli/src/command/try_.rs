@@ -1,33 +1,28 @@
 //! `steer try`: records programs, simulates them on this machine under every applicable policy, and recommends a policy.
 
-mod recording;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use countersteer_lab::error::{Kind, failure};
-use countersteer_lab::{Finished, LoadedMachine, SimOptions, Sweep, experiment, probe};
+use countersteer_lab::LoadedMachine;
+use countersteer_lab::error::{FaultKind, failure};
 use countersteer_model::units::Nanos;
 use countersteer_policies::reach;
 use countersteer_profiler::quoted;
 use countersteer_report::html::{Axis, ReportInput};
-use countersteer_report::judge::{Facts, Ranking, Verdict, judge};
-use countersteer_report::record::Detail;
-use countersteer_report::table::{self, CompareRun};
+use countersteer_report::judge::{Ranking, Verdict};
+use countersteer_report::table;
+use countersteer_session::advice::{Advice, Advised};
 
-use self::recording::{Recorded, record, workload};
 use super::{print, print_json};
-use crate::interrupt::{self, Temporary};
+use crate::interrupt;
+use crate::output;
 use crate::values::time;
-use crate::{library, output, progress};
-
-const LINUX: &str = "linux";
 
 /// Arguments of `steer try`, which recommends a policy for programs on this machine, with the expected gain.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct TryArgs {
     /// Machine to simulate, instead of this one: name or file
     #[arg(short = 'M', short_alias = 'm', long, value_name = "MACHINE")]
     machine: Option<String>,
@@ -64,147 +59,41 @@ pub struct Args {
 }
 
 /// Runs `steer try`.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
     interrupt::listen()?;
     let commands = split(&args.commands)?;
-    let machine = machine(args.machine.as_deref())?;
-    let policies = policies(args, &machine);
-    if policies.len() == 1 {
+    let advice = Advice {
+        machine: args.machine.clone(),
+        policies: args.policies.clone(),
+        duration: args.duration,
+        seeds: args.seeds,
+        ignore_failure: args.ignore_failure,
+        records: args.report.is_some(),
+        ..Advice::new(commands.clone())
+    };
+    let prepared = advice.prepare()?;
+    let machine = Arc::clone(&prepared.machine);
+    let Some(advised) = prepared.run()? else {
         return nothing_to_do(args, &machine);
-    }
-    let scratch = Temporary::folder("try")?;
-    let tried = attempt(args, &commands, machine, policies, scratch.path())?;
+    };
     if let Some(path) = &args.report {
-        let machine = &tried.machine.machine.name;
+        let machine = &machine.machine.name;
         let input = ReportInput {
-            title: format!("{} programs on {machine}", tried.recorded.len()),
-            runs: &tried.runs,
-            records: (tried.finished.iter())
+            title: format!("{} programs on {machine}", advised.recorded.len()),
+            runs: &advised.runs,
+            records: (advised.finished.iter())
                 .filter_map(|f| f.record.as_ref())
                 .collect(),
             axis: Axis::default(),
-            facts: tried.facts.clone(),
+            facts: advised.facts.clone(),
         };
         output::report(path, &input)?;
     }
-    let Tried {
-        rankings,
-        recorded,
-        machine,
-        ..
-    } = &tried;
-    tell(args, &commands, rankings, recorded, machine)?;
-    let promises = |r: &&Ranking| {
-        !matches!(
-            r.verdict,
-            Verdict::LeaveToLinux | Verdict::TooShort | Verdict::NoBaseline
-        )
-    };
-    let promising = rankings.first().filter(promises);
-    match promising.and_then(Ranking::best).filter(|_| args.live) {
-        Some(best) => confirm(&best.policy, &commands),
+    tell(args, &commands, &advised)?;
+    match advised.promising().filter(|_| args.live) {
+        Some(best) => confirm(best, &commands),
         None => Ok(ExitCode::SUCCESS),
     }
-}
-
-/// Ranks the default policies for one program on a machine. Returns `None` if no policy can act there.
-///
-/// # Errors
-/// The program cannot be recorded, or fails.
-pub fn ranking(
-    command: &[String],
-    machine: &Arc<LoadedMachine>,
-    duration: Nanos,
-    seeds: u64,
-) -> anyhow::Result<Option<Ranking>> {
-    interrupt::listen()?;
-    let args = Args {
-        machine: None,
-        policies: Vec::new(),
-        duration,
-        seeds,
-        ignore_failure: false,
-        live: false,
-        report: None,
-        json: false,
-        commands: Vec::new(),
-    };
-    let policies = policies(&args, machine);
-    if policies.len() == 1 {
-        return Ok(None);
-    }
-    let scratch = Temporary::folder("try")?;
-    let commands = [command.to_vec()];
-    let tried = attempt(
-        &args,
-        &commands,
-        Arc::clone(machine),
-        policies,
-        scratch.path(),
-    )?;
-    Ok(tried.rankings.into_iter().next())
-}
-
-/// Recorded programs, with their simulations and the ranking of the policies.
-struct Tried {
-    machine: Arc<LoadedMachine>,
-    recorded: Vec<Recorded>,
-    finished: Vec<Finished>,
-    runs: Vec<CompareRun>,
-    facts: Facts,
-    rankings: Vec<Ranking>,
-}
-
-/// Records the programs and simulates them together under all policies.
-fn attempt(
-    args: &Args,
-    commands: &[Vec<String>],
-    machine: Arc<LoadedMachine>,
-    policies: Vec<String>,
-    scratch: &Path,
-) -> anyhow::Result<Tried> {
-    let recorded = record(args, commands, scratch)?;
-    let workload = Arc::new(workload(scratch, &recorded)?);
-    let sweep = Sweep {
-        machines: vec![Arc::clone(&machine)],
-        workloads: vec![workload],
-        policies,
-        seeds: args.seeds,
-        options: SimOptions::default(),
-    };
-    sweep.check()?;
-    let experiments = sweep
-        .experiments(|seed| (args.report.is_some() && seed == 1).then_some(Detail::Everything));
-    let bar = progress::bar(experiments.len() as u64, "simulating");
-    let finished = experiment::run_all(&experiments, &|| bar.inc(1));
-    bar.finish_and_clear();
-    let finished = finished?;
-    let scored = experiments.iter().zip(&finished);
-    let runs: Vec<CompareRun> = scored.map(|(e, f)| e.scored(f)).collect();
-    let facts = probe::facts(&sweep, &runs)?;
-    let rankings = judge(&runs, &facts);
-    Ok(Tried {
-        machine,
-        recorded,
-        finished,
-        runs,
-        facts,
-        rankings,
-    })
-}
-
-/// Loads a machine by name or file, or detects this machine if `name` is `None`. Adds the trained models.
-///
-/// # Errors
-/// The machine does not exist, or this machine cannot be detected.
-pub fn machine(name: Option<&str>) -> anyhow::Result<Arc<LoadedMachine>> {
-    name.map_or_else(here, library::loaded)
-}
-
-/// Detects this machine and adds its trained models.
-fn here() -> anyhow::Result<Arc<LoadedMachine>> {
-    let machine = countersteer_sysfs::topology::detect(Path::new("/"))?;
-    library::with_models(machine, None)
 }
 
 /// Splits the command line into commands at `--`; returns an error if a command is empty or its program does not exist.
@@ -212,7 +101,7 @@ fn split(words: &[String]) -> anyhow::Result<Vec<Vec<String>>> {
     let commands: Vec<Vec<String>> = words.split(|w| w == "--").map(<[String]>::to_vec).collect();
     if commands.iter().any(Vec::is_empty) {
         return Err(failure(
-            Kind::Usage,
+            FaultKind::Usage,
             "a program is missing next to `--`: steer try -- ./a -- ./b",
         ));
     }
@@ -222,25 +111,7 @@ fn split(words: &[String]) -> anyhow::Result<Vec<Vec<String>>> {
     Ok(commands)
 }
 
-/// Returns `linux` and the policies that can act on this machine: the requested ones, or by default those applicable to the
-/// machine.
-fn policies(args: &Args, machine: &LoadedMachine) -> Vec<String> {
-    let useful = |p: &String| p != LINUX && reach::idle_on(p, &machine.topology).is_none();
-    let mut found: Vec<String> = match args.policies.as_slice() {
-        [] if reach::is_uniform(&machine.topology) => Vec::new(),
-        [] => reach::shelf(&machine.topology).policies,
-        asked => asked.to_vec(),
-    };
-    found.retain(useful);
-    // Policies that only a simulator can run show gains that no machine can reach, so they are not simulated without others.
-    if found.iter().all(|p| reach::simulator_only(p)) {
-        found.clear();
-    }
-    found.insert(0, LINUX.into());
-    found
-}
-
-fn nothing_to_do(args: &Args, machine: &LoadedMachine) -> anyhow::Result<ExitCode> {
+fn nothing_to_do(args: &TryArgs, machine: &LoadedMachine) -> anyhow::Result<ExitCode> {
     let name = &machine.machine.name;
     let said = format!(
         "Leave these to Linux: on {name} all cores are alike and share one last-level cache, so no policy has anything to do. \
@@ -254,13 +125,13 @@ fn nothing_to_do(args: &Args, machine: &LoadedMachine) -> anyhow::Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell(
-    args: &Args,
-    commands: &[Vec<String>],
-    rankings: &[Ranking],
-    recorded: &[Recorded],
-    machine: &LoadedMachine,
-) -> anyhow::Result<()> {
+fn tell(args: &TryArgs, commands: &[Vec<String>], advised: &Advised) -> anyhow::Result<()> {
+    let Advised {
+        rankings,
+        recorded,
+        machine,
+        ..
+    } = advised;
     if args.json {
         let verdict: Vec<String> = rankings.iter().map(Ranking::sentence).collect();
         return print_json(
@@ -304,7 +175,7 @@ fn left_out(machine: &LoadedMachine) -> String {
 
 /// Returns the recommended commands, one per line; `None` if there is no recommendation.
 fn next_step(
-    args: &Args,
+    args: &TryArgs,
     commands: &[Vec<String>],
     rankings: &[Ranking],
     machine: &LoadedMachine,
@@ -395,7 +266,7 @@ mod tests {
         let commands = split(&words).unwrap();
         assert_eq!(commands.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 3]);
         let names: Vec<String> = (0..3)
-            .map(|nth| recording::name_of(&commands, nth))
+            .map(|nth| countersteer_session::advice::name_of(&commands, nth))
             .collect();
         assert_eq!(names, ["true", "true-2", "sh"]);
         assert!(split(&["true".to_owned(), "--".to_owned()]).is_err());

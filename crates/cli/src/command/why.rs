@@ -1,7 +1,8 @@
 //! `steer why`: prints the reason for a thread's placement.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use countersteer_report::record::Record;
 use countersteer_report::why;
 
 use super::{print, print_json};
@@ -9,7 +10,7 @@ use crate::library;
 
 /// Arguments of `steer why`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct WhyArgs {
     /// Folder of the record
     record: PathBuf,
     /// Program whose placement to explain, or `thread7` for thread 7
@@ -24,8 +25,9 @@ pub struct Args {
 }
 
 /// Runs `steer why`.
-pub fn run(args: &Args) -> anyhow::Result<()> {
-    let record = library::record(&args.record)?;
+pub fn run(args: &WhyArgs) -> anyhow::Result<()> {
+    let load = |dir: &Path| Record::load_for_why(dir, args.at);
+    let record = library::record_by(load, &args.record)?;
     let answer = why::why(&record, &args.program, args.at)?;
     if args.json {
         print_json(&answer)

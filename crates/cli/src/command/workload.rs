@@ -5,22 +5,22 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use countersteer_files::read;
-use countersteer_lab::import::{self, FORMATS, Options};
+use countersteer_lab::import::{self, FORMATS, ImportOptions};
 use countersteer_model::profile::Profile;
 use countersteer_model::workload::Workload;
 use countersteer_report::table::prose;
 use countersteer_report::write_atomically;
 use serde::Serialize;
 
-use super::profile::load_workload;
 use super::{print, print_json, print_raw};
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 use crate::library;
+use crate::recorded::load_workload;
 use crate::values::number;
 
 /// Subcommands of `steer workload`.
 #[derive(Debug, clap::Subcommand)]
-pub enum Args {
+pub enum WorkloadArgs {
     /// List the shipped workloads
     List {
         /// Print JSON: an array of objects with `name`
@@ -36,12 +36,12 @@ pub enum Args {
         json: bool,
     },
     /// Make a workload from another tool's recording of running and sleeping threads
-    Import(Import),
+    Import(WorkloadImport),
 }
 
 /// Arguments of `steer workload import`.
 #[derive(Debug, clap::Args)]
-pub struct Import {
+pub struct WorkloadImport {
     /// Input file: perf.data, trace-cmd's trace.dat, text of ftrace, a Perfetto trace, JSON of rt-app, or - for standard input
     file: PathBuf,
     /// Format of the input file; default: detected from its contents
@@ -97,7 +97,7 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 #[derive(Serialize)]
-struct Row {
+struct WorkloadRow {
     name: String,
     title: String,
     programs: u32,
@@ -106,10 +106,10 @@ struct Row {
 }
 
 /// Runs `steer workload`.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub fn run(args: WorkloadArgs) -> anyhow::Result<()> {
     match args {
-        Args::List { json } => list(json),
-        Args::Show { workload, json } => {
+        WorkloadArgs::List { json } => list(json),
+        WorkloadArgs::Show { workload, json } => {
             let text = library::workload(&workload)?;
             let parsed = Workload::parse(&text.path, &text.text)?;
             if json {
@@ -118,7 +118,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 print_raw(&text.text)
             }
         }
-        Args::Import(args) => import(args),
+        WorkloadArgs::Import(args) => import(args),
     }
 }
 
@@ -128,15 +128,15 @@ fn check_new(path: &Path) -> anyhow::Result<()> {
     }
     let shown = path.display();
     let why = format!("{shown} exists already: name another file, or replace it with --force");
-    Err(failure(Kind::Usage, why))
+    Err(failure(FaultKind::Usage, why))
 }
 
-fn import(args: Import) -> anyhow::Result<()> {
+fn import(args: WorkloadImport) -> anyhow::Result<()> {
     if let Some(path) = args.output.as_deref().filter(|_| !args.force) {
         check_new(path)?;
     }
     let (name, stream) = recording(&args.file)?;
-    let options = Options {
+    let options = ImportOptions {
         format: args.format,
         profile: args.profile,
         profile_of: args.profile_of.into_iter().collect(),
@@ -186,7 +186,7 @@ fn recording(file: &Path) -> anyhow::Result<(String, Box<dyn Read>)> {
 }
 
 fn list(json: bool) -> anyhow::Result<()> {
-    let rows: Vec<Row> = library::workload_names()
+    let rows: Vec<WorkloadRow> = library::workload_names()
         .into_iter()
         .map(row)
         .collect::<Result<_, _>>()?;
@@ -207,7 +207,7 @@ fn list(json: bool) -> anyhow::Result<()> {
     ))
 }
 
-fn row(name: String) -> anyhow::Result<Row> {
+fn row(name: String) -> anyhow::Result<WorkloadRow> {
     let text = library::workload(&name)?;
     let workload = Workload::parse(&text.path, &text.text)?;
     let loaded = load_workload(&name)?;
@@ -219,7 +219,7 @@ fn row(name: String) -> anyhow::Result<Row> {
     let only_on = tables
         .flatten()
         .reduce(|all: Vec<String>, own| all.into_iter().filter(|t| own.contains(t)).collect());
-    Ok(Row {
+    Ok(WorkloadRow {
         name,
         title: workload.title,
         programs: workload.program.iter().map(|p| p.copies).sum(),

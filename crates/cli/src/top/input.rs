@@ -2,38 +2,8 @@
 //!
 //! Input: a key, and the active mode. Output: the key's action; `None` if the key has none in this mode.
 
+use countersteer_session::top::state::{Action, DisplayMode};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-
-/// Mode of the display, which determines the meaning of keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Mode {
-    #[default]
-    Table,
-    /// Typed characters are added to the name filter.
-    Filter,
-    /// The user chooses columns to show; the value is the index of the column under the cursor.
-    Columns(usize),
-    Help,
-}
-
-/// Action that a key triggers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    Quit,
-    Move(i32),
-    /// Changes the sort column: moves by this number of shown columns to the right, or to the left if negative.
-    Sort(i32),
-    Reverse,
-    Pause,
-    Processes,
-    Enter(Mode),
-    Leave,
-    /// Clears the filter and returns to the table.
-    Cancel,
-    Type(char),
-    Erase,
-    Toggle,
-}
 
 /// Number of lines that PgUp and PgDn move the selection, regardless of the terminal's height.
 const PAGE: i32 = 20;
@@ -98,13 +68,13 @@ pub static BINDINGS: &[Binding] = &[
     says(Char('r'), Action::Reverse, "r", "reverse the order"),
     says(
         Char('/'),
-        Action::Enter(Mode::Filter),
+        Action::Enter(DisplayMode::Filter),
         "/",
         "filter by name (Enter keeps, Esc clears)",
     ),
     says(
         Char('c'),
-        Action::Enter(Mode::Columns(0)),
+        Action::Enter(DisplayMode::Columns(0)),
         "c",
         "pick columns (Space shows or hides)",
     ),
@@ -120,30 +90,30 @@ pub static BINDINGS: &[Binding] = &[
         "p",
         "a line per thread or per process",
     ),
-    says(Char('h'), Action::Enter(Mode::Help), "h", "help"),
-    also(Char('?'), Action::Enter(Mode::Help)),
+    says(Char('h'), Action::Enter(DisplayMode::Help), "h", "help"),
+    also(Char('?'), Action::Enter(DisplayMode::Help)),
     also(KeyCode::Esc, Action::Cancel),
 ];
 
-pub fn action(mode: Mode, key: KeyEvent) -> Option<Action> {
+pub fn action(mode: DisplayMode, key: KeyEvent) -> Option<Action> {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     if control {
         // The terminal is in raw mode, so Ctrl-C arrives as a key and not as a signal.
         return matches!(key.code, Char('c')).then_some(Action::Quit);
     }
     match mode {
-        Mode::Table => BINDINGS
+        DisplayMode::Table => BINDINGS
             .iter()
             .find(|b| b.key == key.code)
             .map(|b| b.action),
-        Mode::Filter => match key.code {
+        DisplayMode::Filter => match key.code {
             KeyCode::Enter => Some(Action::Leave),
             KeyCode::Esc => Some(Action::Cancel),
             KeyCode::Backspace => Some(Action::Erase),
             Char(c) => Some(Action::Type(c)),
             _ => None,
         },
-        Mode::Columns(_) => match key.code {
+        DisplayMode::Columns(_) => match key.code {
             Char(' ') | KeyCode::Enter => Some(Action::Toggle),
             Char('c' | 'q') | KeyCode::Esc => Some(Action::Leave),
             _ => BINDINGS
@@ -151,7 +121,7 @@ pub fn action(mode: Mode, key: KeyEvent) -> Option<Action> {
                 .find(|b| b.key == key.code && matches!(b.action, Action::Move(_)))
                 .map(|b| b.action),
         },
-        Mode::Help => Some(Action::Leave),
+        DisplayMode::Help => Some(Action::Leave),
     }
 }
 
@@ -159,22 +129,25 @@ pub fn action(mode: Mode, key: KeyEvent) -> Option<Action> {
 mod tests {
     use super::*;
 
-    fn of(mode: Mode, code: KeyCode) -> Option<Action> {
+    fn of(mode: DisplayMode, code: KeyCode) -> Option<Action> {
         action(mode, KeyEvent::new(code, KeyModifiers::NONE))
     }
 
     #[test]
     fn the_table_has_the_keys_of_its_help() {
-        assert_eq!(of(Mode::Table, Char('q')), Some(Action::Quit));
-        assert_eq!(of(Mode::Table, KeyCode::Down), of(Mode::Table, Char('j')));
-        assert_eq!(of(Mode::Table, Char('S')), Some(Action::Sort(-1)));
+        assert_eq!(of(DisplayMode::Table, Char('q')), Some(Action::Quit));
         assert_eq!(
-            of(Mode::Table, Char('/')),
-            Some(Action::Enter(Mode::Filter))
+            of(DisplayMode::Table, KeyCode::Down),
+            of(DisplayMode::Table, Char('j'))
         );
-        assert_eq!(of(Mode::Table, Char('x')), None);
+        assert_eq!(of(DisplayMode::Table, Char('S')), Some(Action::Sort(-1)));
+        assert_eq!(
+            of(DisplayMode::Table, Char('/')),
+            Some(Action::Enter(DisplayMode::Filter))
+        );
+        assert_eq!(of(DisplayMode::Table, Char('x')), None);
         let shifted = KeyEvent::new(Char('S'), KeyModifiers::SHIFT);
-        assert_eq!(action(Mode::Table, shifted), Some(Action::Sort(-1)));
+        assert_eq!(action(DisplayMode::Table, shifted), Some(Action::Sort(-1)));
     }
 
     #[test]
@@ -190,28 +163,39 @@ mod tests {
 
     #[test]
     fn a_filter_takes_letters_that_mean_something_elsewhere() {
-        assert_eq!(of(Mode::Filter, Char('q')), Some(Action::Type('q')));
-        assert_eq!(of(Mode::Filter, KeyCode::Backspace), Some(Action::Erase));
-        assert_eq!(of(Mode::Filter, KeyCode::Esc), Some(Action::Cancel));
-        assert_eq!(of(Mode::Filter, KeyCode::Enter), Some(Action::Leave));
+        assert_eq!(of(DisplayMode::Filter, Char('q')), Some(Action::Type('q')));
+        assert_eq!(
+            of(DisplayMode::Filter, KeyCode::Backspace),
+            Some(Action::Erase)
+        );
+        assert_eq!(of(DisplayMode::Filter, KeyCode::Esc), Some(Action::Cancel));
+        assert_eq!(of(DisplayMode::Filter, KeyCode::Enter), Some(Action::Leave));
     }
 
     #[test]
     fn columns_are_moved_through_and_toggled() {
-        assert_eq!(of(Mode::Columns(0), Char('j')), Some(Action::Move(1)));
-        assert_eq!(of(Mode::Columns(0), Char(' ')), Some(Action::Toggle));
-        assert_eq!(of(Mode::Columns(0), Char('c')), Some(Action::Leave));
-        assert_eq!(of(Mode::Columns(0), Char('r')), None);
+        assert_eq!(
+            of(DisplayMode::Columns(0), Char('j')),
+            Some(Action::Move(1))
+        );
+        assert_eq!(of(DisplayMode::Columns(0), Char(' ')), Some(Action::Toggle));
+        assert_eq!(of(DisplayMode::Columns(0), Char('c')), Some(Action::Leave));
+        assert_eq!(of(DisplayMode::Columns(0), Char('r')), None);
     }
 
     #[test]
     fn control_c_quits_everywhere() {
-        for mode in [Mode::Table, Mode::Filter, Mode::Columns(1), Mode::Help] {
+        for mode in [
+            DisplayMode::Table,
+            DisplayMode::Filter,
+            DisplayMode::Columns(1),
+            DisplayMode::Help,
+        ] {
             assert_eq!(
                 action(mode, KeyEvent::new(Char('c'), KeyModifiers::CONTROL)),
                 Some(Action::Quit)
             );
         }
-        assert_eq!(of(Mode::Help, Char('x')), Some(Action::Leave));
+        assert_eq!(of(DisplayMode::Help, Char('x')), Some(Action::Leave));
     }
 }

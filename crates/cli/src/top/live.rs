@@ -10,37 +10,30 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use countersteer_counters::{CounterError, Session, Stopper, Summary};
+use countersteer_counters::{CounterError, CountingSummary, Stopper};
 use countersteer_report::record::CountingRecorder;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use super::input;
-use super::sample::{Snapshot, Taker};
-use super::state::State;
-use super::view::{Theme, View};
-use crate::error::{Kind, failure};
+use super::view::{Theme, TopView};
+use crate::error::{FaultKind, failure};
 use crate::interrupt;
+use countersteer_session::top::sample::Snapshot;
+use countersteer_session::top::state::TopState;
+use countersteer_session::top::{OpenedTop, TopOutcome};
 
 /// Maximum delay before a key or a snapshot is handled.
 const BEAT: Duration = Duration::from_millis(50);
 /// Time limit for the started program to exit after a request, before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Results of a counting session.
-pub struct Outcome {
-    pub summary: Summary,
-    pub recorder: Option<CountingRecorder>,
-    /// True if the session ended because this process received a signal.
-    pub stopped: bool,
-}
-
-type Counted = Result<(Summary, Option<CountingRecorder>), CounterError>;
+type LiveSession = Result<(CountingSummary, Option<CountingRecorder>), CounterError>;
 
 /// Terminal in drawing mode; dropping this value restores the normal mode.
-struct Screen(DefaultTerminal);
+struct DrawingTerminal(DefaultTerminal);
 
-impl Screen {
+impl DrawingTerminal {
     fn open() -> anyhow::Result<Self> {
         let hint =
             "cannot draw on this terminal; with stdout in a file or pipe, plain tables are printed";
@@ -48,22 +41,22 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for DrawingTerminal {
     fn drop(&mut self) {
         ratatui::restore();
     }
 }
 
 /// Shows a counting session on the terminal, for at most `samples` intervals if given. Returns the session's results.
-pub fn show(
-    mut session: Session,
-    mut state: State,
-    mut taker: Taker,
-    samples: Option<u64>,
-) -> anyhow::Result<Outcome> {
+pub fn show(opened: OpenedTop, samples: Option<u64>) -> anyhow::Result<TopOutcome> {
+    let OpenedTop {
+        mut session,
+        mut state,
+        mut taker,
+    } = opened;
     let stopper = session.stopper()?;
     let signalled = interrupt::flag()?;
-    let mut screen = Screen::open()?;
+    let mut screen = DrawingTerminal::open()?;
     let (send, receive) = channel();
     let reads = Arc::new(Mutex::new(state.reads()));
     let wanted = Arc::clone(&reads);
@@ -90,7 +83,7 @@ pub fn show(
         .name("counting".into())
         .spawn(count)
         .context("cannot start a thread")?;
-    let mut shown = Shown {
+    let mut shown = ShownFrame {
         receive,
         counting: Some(counting),
         samples,
@@ -103,25 +96,25 @@ pub fn show(
     shown.finish(ended, &stopper)
 }
 
-struct Shown {
+struct ShownFrame {
     receive: Receiver<Snapshot>,
     /// Handle of the counting thread; `None` after the thread has been joined.
-    counting: Option<JoinHandle<Counted>>,
+    counting: Option<JoinHandle<LiveSession>>,
     samples: Option<u64>,
     signalled: Arc<AtomicBool>,
     /// Names of the virtual counters that the shown columns need, shared with the counting thread.
     reads: Arc<Mutex<Vec<&'static str>>>,
 }
 
-impl Shown {
+impl ShownFrame {
     /// Draws snapshots and handles keys until the user quits. Returns the session's results if counting ends first, otherwise
     /// `None`.
     fn until_quit(
         &mut self,
-        screen: &mut Screen,
-        state: &mut State,
-    ) -> anyhow::Result<Option<(Summary, Option<CountingRecorder>)>> {
-        let mut view = View::new(Theme::of_environment());
+        screen: &mut DrawingTerminal,
+        state: &mut TopState,
+    ) -> anyhow::Result<Option<(CountingSummary, Option<CountingRecorder>)>> {
+        let mut view = TopView::new(Theme::of_environment());
         let mut ended = None;
         let mut changed = true;
         loop {
@@ -174,18 +167,21 @@ impl Shown {
 
     fn finish(
         &mut self,
-        ended: Option<(Summary, Option<CountingRecorder>)>,
+        ended: Option<(CountingSummary, Option<CountingRecorder>)>,
         stopper: &Stopper,
-    ) -> anyhow::Result<Outcome> {
+    ) -> anyhow::Result<TopOutcome> {
         if let Some((summary, recorder)) = ended {
-            return Ok(Outcome {
+            return Ok(TopOutcome {
                 summary,
                 recorder,
                 stopped: false,
             });
         }
         let Some(counting) = self.counting.take() else {
-            return Err(failure(Kind::Internal, "no counting thread and no counts"));
+            return Err(failure(
+                FaultKind::Internal,
+                "no counting thread and no counts",
+            ));
         };
         stopper.stop();
         let stopped_at = Instant::now();
@@ -194,7 +190,7 @@ impl Shown {
         }
         stopper.stop();
         let (summary, recorder) = joined(counting)?;
-        Ok(Outcome {
+        Ok(TopOutcome {
             summary,
             recorder,
             stopped: true,
@@ -202,14 +198,16 @@ impl Shown {
     }
 }
 
-fn joined(counting: JoinHandle<Counted>) -> anyhow::Result<(Summary, Option<CountingRecorder>)> {
+fn joined(
+    counting: JoinHandle<LiveSession>,
+) -> anyhow::Result<(CountingSummary, Option<CountingRecorder>)> {
     let counted = counting
         .join()
-        .map_err(|_| failure(Kind::Internal, "the counting thread has panicked"))?;
+        .map_err(|_| failure(FaultKind::Internal, "the counting thread has panicked"))?;
     Ok(counted?)
 }
 
-fn ending(summary: &Summary) -> String {
+fn ending(summary: &CountingSummary) -> String {
     let what = summary
         .ending
         .map_or("all selected processes have ended".into(), |e| {

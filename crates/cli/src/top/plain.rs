@@ -6,12 +6,12 @@ use std::fmt::Write;
 
 use countersteer_model::printable::printable;
 
-use super::columns::{Column, Source};
-use super::state::{Cell, HISTORY, Line, State};
+use countersteer_session::top::columns::{ColumnSource, TopColumn};
+use countersteer_session::top::state::{Cell, HISTORY, TopLine, TopState};
 
 /// Formats one interval as a table of the threads or processes that ran, followed by an empty line.
-pub fn table(state: &State) -> String {
-    let columns: Vec<&Column> = state.shown().collect();
+pub fn table(state: &TopState) -> String {
+    let columns: Vec<&TopColumn> = state.shown().collect();
     let mut text = format!("{:>8}", "time_s");
     for column in &columns {
         let _ = write!(text, " {}", padded(&column.name, column));
@@ -29,7 +29,7 @@ pub fn table(state: &State) -> String {
     text
 }
 
-fn padded(text: &str, column: &Column) -> String {
+fn padded(text: &str, column: &TopColumn) -> String {
     let width = usize::from(column.width);
     if column.is_text() {
         format!("{text:<width$.width$}")
@@ -39,7 +39,7 @@ fn padded(text: &str, column: &Column) -> String {
 }
 
 /// Formats one interval as JSON lines: one object per thread or process that ran. Unknown values are absent.
-pub fn json(state: &State) -> String {
+pub fn json(state: &TopState) -> String {
     let mut text = String::new();
     for line in state.visible().into_iter().filter(|line| line.idle == 0) {
         let object = serde_json::json!({
@@ -59,11 +59,14 @@ pub fn json(state: &State) -> String {
 }
 
 /// Returns the numbers of a thread or process, with column names as keys. Unknown values are absent.
-fn numbers(state: &State, line: &Line) -> serde_json::Map<String, serde_json::Value> {
-    let number = |column: &Column| {
+fn numbers(state: &TopState, line: &TopLine) -> serde_json::Map<String, serde_json::Value> {
+    let number = |column: &TopColumn| {
         let number = match (column.source, state.cell(column.source, line)) {
-            (Source::Pid | Source::Tid | Source::Cpu | Source::History, _) => return None,
-            (Source::Share, Cell::Number(share)) => share * 100.0,
+            (
+                ColumnSource::Pid | ColumnSource::Tid | ColumnSource::Cpu | ColumnSource::History,
+                _,
+            ) => return None,
+            (ColumnSource::Share, Cell::Number(share)) => share * 100.0,
             (_, Cell::Number(number)) => number,
             (_, Cell::Text(_) | Cell::Missing) => return None,
         };
@@ -73,15 +76,17 @@ fn numbers(state: &State, line: &Line) -> serde_json::Map<String, serde_json::Va
 }
 
 /// Returns the text of a table cell; a dash if the value is unknown.
-pub fn value(state: &State, column: &Column, line: &Line) -> String {
-    if column.source == Source::History {
+pub fn value(state: &TopState, column: &TopColumn, line: &TopLine) -> String {
+    if column.source == ColumnSource::History {
         return sparkline(line);
     }
     match (column.source, state.cell(column.source, line)) {
         (_, Cell::Missing) => "-".into(),
         (_, Cell::Text(text)) => printable(text).into_owned(),
-        (Source::Pid | Source::Tid | Source::Cpu, Cell::Number(number)) => format!("{number:.0}"),
-        (Source::Share, Cell::Number(share)) => format!("{:.1}", share * 100.0),
+        (ColumnSource::Pid | ColumnSource::Tid | ColumnSource::Cpu, Cell::Number(number)) => {
+            format!("{number:.0}")
+        }
+        (ColumnSource::Share, Cell::Number(share)) => format!("{:.1}", share * 100.0),
         (_, Cell::Number(number)) => short(number),
     }
 }
@@ -106,7 +111,7 @@ fn short(value: f64) -> String {
 
 /// Draws the history of a thread's CPU share, one character per interval. Full height is one CPU, or the greatest share if it
 /// is above 1. Intervals without run time are blank.
-fn sparkline(line: &Line) -> String {
+fn sparkline(line: &TopLine) -> String {
     const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = line.history.iter().copied().fold(1.0, f64::max);
     let level = |share: &f64| LEVELS[((share / most * 8.0).ceil() as usize).min(8)];
@@ -117,7 +122,7 @@ fn sparkline(line: &Line) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::testing::{measured, snapshot, state};
+    use countersteer_session::top::testing::{measured, snapshot, state};
 
     #[test]
     fn numbers_are_short() {
@@ -133,7 +138,7 @@ mod tests {
     #[test]
     fn json_has_an_object_for_each_who_ran_with_what_is_known() {
         let mut state = state();
-        let silent = crate::top::sample::Measured {
+        let silent = countersteer_session::top::sample::MeasuredTask {
             values: vec![None, None],
             ..measured(2, 20, "two", 0.5, 4.0)
         };

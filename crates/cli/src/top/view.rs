@@ -8,10 +8,11 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line as TextLine, Text};
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table, TableState};
 
-use super::columns::{Column, Source};
-use super::input::{BINDINGS, Mode};
+use super::input::BINDINGS;
 use super::plain;
-use super::state::{Line, State};
+use countersteer_session::top::columns::{ColumnSource, TopColumn};
+use countersteer_session::top::state::DisplayMode;
+use countersteer_session::top::state::{TopLine, TopState};
 
 /// Threshold: a thread with a higher CPU share is drawn as busy.
 const BUSY: f64 = 0.8;
@@ -39,12 +40,12 @@ impl Theme {
 }
 
 /// Drawing state that persists between frames: the theme, and the scroll position of the table.
-pub struct View {
+pub struct TopView {
     theme: Theme,
     table: TableState,
 }
 
-impl View {
+impl TopView {
     pub fn new(theme: Theme) -> Self {
         Self {
             theme,
@@ -52,7 +53,7 @@ impl View {
         }
     }
 
-    pub fn draw(&mut self, frame: &mut Frame<'_>, state: &State) {
+    pub fn draw(&mut self, frame: &mut Frame<'_>, state: &TopState) {
         let notes = u16::try_from(state.notes.len()).unwrap_or(u16::MAX).min(3);
         let rows = [
             Constraint::Length(1),
@@ -74,13 +75,13 @@ impl View {
         );
         frame.render_widget(foot(state, left_out), keys);
         match state.mode {
-            Mode::Columns(at) => self.columns(frame, state, at),
-            Mode::Help => help(frame),
-            Mode::Table | Mode::Filter => {}
+            DisplayMode::Columns(at) => self.columns(frame, state, at),
+            DisplayMode::Help => help(frame),
+            DisplayMode::Table | DisplayMode::Filter => {}
         }
     }
 
-    fn head(&self, state: &State) -> Paragraph<'static> {
+    fn head(&self, state: &TopState) -> Paragraph<'static> {
         let (threads, processes, cpus) = state.running();
         let paused = if state.paused { "  PAUSED" } else { "" };
         let filter = if state.filter.is_empty() {
@@ -96,8 +97,8 @@ impl View {
     }
 
     /// Draws the table; returns the number of columns that did not fit on the screen.
-    fn table(&mut self, frame: &mut Frame<'_>, state: &State, area: Rect) -> usize {
-        let shown: Vec<&Column> = state.shown().collect();
+    fn table(&mut self, frame: &mut Frame<'_>, state: &TopState, area: Rect) -> usize {
+        let shown: Vec<&TopColumn> = state.shown().collect();
         let columns = &shown[..fitting(&shown, area.width)];
         let sorted = state.columns.get(state.sort).map(|c| c.name.as_str());
         let head = columns.iter().map(|column| {
@@ -138,11 +139,11 @@ impl View {
         shown.len() - columns.len()
     }
 
-    fn row(&self, state: &State, columns: &[&Column], line: &Line) -> Row<'static> {
+    fn row(&self, state: &TopState, columns: &[&TopColumn], line: &TopLine) -> Row<'static> {
         let cells = columns.iter().map(|column| {
             let style = match column.source {
-                Source::Share if line.share >= BUSY => self.theme.colour(Color::Yellow),
-                Source::History => self.theme.colour(Color::Green),
+                ColumnSource::Share if line.share >= BUSY => self.theme.colour(Color::Yellow),
+                ColumnSource::History => self.theme.colour(Color::Green),
                 _ => Style::new(),
             };
             Cell::from(aligned(plain::value(state, column, line), column)).style(style)
@@ -156,7 +157,7 @@ impl View {
         Row::new(cells).style(style)
     }
 
-    fn columns(&self, frame: &mut Frame<'_>, state: &State, at: usize) {
+    fn columns(&self, frame: &mut Frame<'_>, state: &TopState, at: usize) {
         let lines: Vec<TextLine<'_>> = (0..)
             .zip(&state.columns)
             .map(|(nth, column)| {
@@ -179,7 +180,7 @@ impl View {
     }
 }
 
-fn aligned(text: String, column: &Column) -> Text<'static> {
+fn aligned(text: String, column: &TopColumn) -> Text<'static> {
     let side = if column.is_text() {
         Alignment::Left
     } else {
@@ -189,9 +190,9 @@ fn aligned(text: String, column: &Column) -> Text<'static> {
 }
 
 /// Returns the number of columns that fit in `width` characters, with one blank between columns.
-fn fitting(columns: &[&Column], width: u16) -> usize {
+fn fitting(columns: &[&TopColumn], width: u16) -> usize {
     let mut left = u32::from(width) + 1;
-    let fits = |column: &&&Column| {
+    let fits = |column: &&&TopColumn| {
         let needed = u32::from(column.width) + 1;
         let fits = needed <= left;
         left = left.saturating_sub(needed);
@@ -200,11 +201,11 @@ fn fitting(columns: &[&Column], width: u16) -> usize {
     columns.iter().take_while(fits).count()
 }
 
-fn foot(state: &State, left_out: usize) -> Paragraph<'static> {
+fn foot(state: &TopState, left_out: usize) -> Paragraph<'static> {
     let text = match state.mode {
-        Mode::Filter => format!("name contains: {}_", state.filter),
-        Mode::Help => "any key closes".into(),
-        Mode::Table | Mode::Columns(_) => {
+        DisplayMode::Filter => format!("name contains: {}_", state.filter),
+        DisplayMode::Help => "any key closes".into(),
+        DisplayMode::Table | DisplayMode::Columns(_) => {
             // This text is first, because the end of the line is cut off on narrow terminals.
             let more = if left_out > 0 {
                 format!("{left_out} columns do not fit: ")
@@ -273,12 +274,12 @@ mod tests {
     use ratatui::buffer::Buffer;
 
     use super::*;
-    use crate::top::input::Action;
-    use crate::top::testing::{measured, snapshot, state};
+    use countersteer_session::top::state::Action;
+    use countersteer_session::top::testing::{measured, snapshot, state};
 
-    fn drawn(state: &State, width: u16, colours: bool) -> (String, Buffer) {
+    fn drawn(state: &TopState, width: u16, colours: bool) -> (String, Buffer) {
         let mut terminal = Terminal::new(TestBackend::new(width, 24)).unwrap();
-        let mut view = View::new(Theme { colours });
+        let mut view = TopView::new(Theme { colours });
         terminal.draw(|frame| view.draw(frame, state)).unwrap();
         let buffer = terminal.backend().buffer().clone();
         let row = |y| {
@@ -292,7 +293,7 @@ mod tests {
         (text.join("\n"), buffer)
     }
 
-    fn two() -> State {
+    fn two() -> TopState {
         let mut state = state();
         state.ingest(snapshot(
             0,
@@ -341,6 +342,36 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_of_1024_cpus_is_shown_in_time() {
+        const CPUS: u32 = 1024;
+        const THREADS: u32 = 20_000;
+        let busy = |number: u64| {
+            let thread = |tid: u32| {
+                let share = if tid <= CPUS { 1.0 } else { 0.001 };
+                let mut thread = measured(tid / 16 + 1, tid, "worker", share, f64::from(tid));
+                thread.cpu = Some((tid - 1) % CPUS);
+                thread
+            };
+            snapshot(number, (1..=THREADS).map(thread).collect())
+        };
+        let mut state = state();
+        let started = std::time::Instant::now();
+        for number in 0..3 {
+            state.ingest(busy(number));
+        }
+        let (text, _) = drawn(&state, 80, false);
+        let took = started.elapsed();
+        let head = text.lines().next().unwrap();
+        assert!(
+            head.contains("20000 threads of 1251 processes ran on 1042.98 CPUs"),
+            "{head}"
+        );
+        assert!(text.lines().all(|l| l.chars().count() <= 80));
+        println!("three intervals of {THREADS} threads on {CPUS} CPUs: {took:?}");
+        assert!(took.as_secs() < 30, "an interval is a second: {took:?}");
+    }
+
+    #[test]
     fn no_colour_is_no_colour() {
         let is_coloured = |buffer: &Buffer| {
             buffer
@@ -374,7 +405,7 @@ mod tests {
     #[test]
     fn popups_list_columns_and_keys() {
         let mut state = two();
-        state.apply(Action::Enter(Mode::Columns(0)));
+        state.apply(Action::Enter(DisplayMode::Columns(0)));
         let (text, _) = drawn(&state, 120, false);
         assert!(
             text.contains("[x] ipc")
@@ -383,14 +414,14 @@ mod tests {
             "{text}"
         );
         state.apply(Action::Leave);
-        state.apply(Action::Enter(Mode::Help));
+        state.apply(Action::Enter(DisplayMode::Help));
         let (text, _) = drawn(&state, 120, false);
         assert!(
             text.contains("sort by the next or previous column") && text.contains("/dev/null"),
             "{text}"
         );
         state.apply(Action::Leave);
-        state.apply(Action::Enter(Mode::Filter));
+        state.apply(Action::Enter(DisplayMode::Filter));
         state.apply(Action::Type('o'));
         assert!(drawn(&state, 120, false).0.contains("name contains: o_"));
     }

@@ -1,7 +1,9 @@
 //! Monitoring modules: what the examples compute, and what becomes of modules that fail.
 
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::{root, steer, text};
@@ -39,6 +41,7 @@ fn module(dir: &Path, name: &str, script: &str) {
     assert!(installed.unwrap().success());
 }
 
+const SIGPIPE: i32 = 13;
 const HELLO: &str = r#"echo '{"module": 1, "counters": [{"name": "mine", "unit": "ms"}]}'"#;
 
 #[test]
@@ -87,6 +90,45 @@ done"#;
 }
 
 #[test]
+fn a_reader_that_closes_the_pipe_ends_the_command_quietly() {
+    let dir = tempfile::tempdir().unwrap();
+    module(
+        dir.path(),
+        "idle",
+        &format!("{HELLO}\nwhile read -r window; do echo '{{\"values\": []}}'; done"),
+    );
+    let words = [
+        "stat",
+        "-i",
+        "20ms",
+        "--json",
+        "-e",
+        "task_clock",
+        "--module",
+        "./idle",
+        "--",
+        "sleep",
+        "5",
+    ];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steer"));
+    command
+        .args(words)
+        .current_dir(dir.path())
+        .env("RUNTIME_DIRECTORY", dir.path());
+    let said = dir.path().join("stderr");
+    command.stderr(std::fs::File::create(&said).unwrap());
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut first)
+        .unwrap();
+    assert!(first.starts_with('{'), "{first}");
+    let said = || std::fs::read_to_string(&said).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(SIGPIPE), "{}", said());
+    assert!(!said().contains("pipe"), "{}", said());
+}
+
+#[test]
 fn a_module_that_is_stopped_leaves_none_of_its_children() {
     let dir = tempfile::tempdir().unwrap();
     let script = format!("sleep 67 & echo $! >child\n{HELLO}\nwhile :; do :; done");
@@ -94,12 +136,18 @@ fn a_module_that_is_stopped_leaves_none_of_its_children() {
     let said = text(&counted(dir.path(), &["./parent"], &[]).stderr);
     assert!(said.contains("module ./parent is stopped"), "{said}");
     let child = std::fs::read_to_string(dir.path().join("child")).unwrap();
-    let command = std::fs::read_to_string(format!("/proc/{}/comm", child.trim()));
-    // Its parent is gone, so it may wait for init to take notice of its end.
-    let state = std::fs::read_to_string(format!("/proc/{}/stat", child.trim()));
-    let lives =
-        command.is_ok_and(|name| name == "sleep\n") && !state.is_ok_and(|s| s.contains(") Z "));
-    assert!(!lives, "{child}");
+    let lives = || {
+        let command = std::fs::read_to_string(format!("/proc/{}/comm", child.trim()));
+        // Its parent is gone, so it may wait for init to take notice of its end.
+        let state = std::fs::read_to_string(format!("/proc/{}/stat", child.trim()));
+        command.is_ok_and(|name| name == "sleep\n") && !state.is_ok_and(|s| s.contains(") Z "))
+    };
+    // A process that was killed ends when it gets a CPU.
+    let begun = std::time::Instant::now();
+    while lives() && begun.elapsed() < std::time::Duration::from_secs(20) {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(!lives(), "{child}");
 }
 
 #[test]

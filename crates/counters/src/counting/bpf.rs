@@ -8,18 +8,18 @@ pub(crate) mod interface;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use countersteer_model::counters::{Cumulative, Ledger, NO_TREE, Owner, Plan};
+use countersteer_model::counters::{Cumulative, Ledger, NO_TREE, Owner, SetPlan};
 use countersteer_model::units::{CpuId, Nanos};
 use countersteer_sysfs::poll::{Poller, Wake};
 use countersteer_sysfs::procfs::{PROC, Procfs};
 
 use super::event_sorter::EventSorter;
-use super::request::{Request, Target, sample_ns};
+use super::request::{CountRequest, CountTarget, sample_ns};
 use super::task_counters::TaskCounters;
 use crate::CounterError;
-use crate::perf::open::{GroupInfo, Opening, Places, Says};
+use crate::perf::open::{GroupInfo, GroupOpening, MemberPlaces, Says};
 use crate::perf::sys;
-use interface::{BpfLoader, BpfRequest, Follow, Kind, TaskReport};
+use interface::{BpfLoader, BpfRequest, Follow, SetOfClass, TaskReport};
 
 /// Interval between checks of whether the tables of the programs are almost full.
 const LOOK: Nanos = Nanos::from_millis(50);
@@ -31,7 +31,7 @@ const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);
 /// Loads the BPF programs for a request. Returns `None` if they are not possible, and threads get counters of their own
 /// instead.
 pub(super) fn follow(
-    request: &Request,
+    request: &CountRequest,
     spacing_ns: u64,
     (threads, program): (usize, Option<u32>),
     loader: &BpfLoader,
@@ -60,10 +60,13 @@ pub(super) fn follow(
     }
 }
 
-fn suits(request: &Request) -> Result<(), &'static str> {
+fn suits(request: &CountRequest) -> Result<(), &'static str> {
     let threads = matches!(
         request.target,
-        Target::Launch(_) | Target::Processes(_) | Target::Present(_) | Target::Threads(_)
+        CountTarget::Launch(_)
+            | CountTarget::Processes(_)
+            | CountTarget::Present(_)
+            | CountTarget::Threads(_)
     );
     if !threads || request.total {
         return Err("that is for threads counted one by one: of a program, of -p or of -t");
@@ -120,11 +123,11 @@ impl BpfCounters {
     /// report the exits of these processes.
     pub(super) fn new(
         follow: Box<dyn Follow>,
-        plan: &Plan,
+        plan: &SetPlan,
         pids: Vec<u32>,
         awaited: Vec<OwnedFd>,
     ) -> Result<Self, CounterError> {
-        let info = |kind: &Kind| {
+        let info = |kind: &SetOfClass| {
             let width = plan
                 .sets
                 .get(kind.set as usize)
@@ -132,7 +135,7 @@ impl BpfCounters {
             let places = (0..width)
                 .map(|place| (kind.present >> place & 1 == 1).then_some(place))
                 .collect();
-            let places = Places::new(places, width);
+            let places = MemberPlaces::new(places, width);
             GroupInfo {
                 tree: NO_TREE,
                 cpu: kind.cpu,
@@ -158,7 +161,7 @@ impl TaskCounters for BpfCounters {
         Nanos(sys::now())
     }
 
-    fn attach(&mut self, _: &Opening<'_>, threads: &[(u32, u32)]) -> Result<(), CounterError> {
+    fn attach(&mut self, _: &GroupOpening<'_>, threads: &[(u32, u32)]) -> Result<(), CounterError> {
         self.follow
             .adopt(threads)
             .map_err(CounterError::system("following threads in the kernel"))

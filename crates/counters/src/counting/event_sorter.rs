@@ -13,7 +13,7 @@ use countersteer_model::units::{CpuId, Nanos};
 use rustc_hash::FxHashMap;
 
 use super::bpf::interface::TaskReport;
-use crate::perf::record::{Counts, Record, parse};
+use crate::perf::record::{GroupCounts, RingRecord, parse};
 
 /// Kind of a thread's event, with its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,13 +108,13 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 impl EventSorter {
     pub(super) fn record(&mut self, bytes: &[u8]) {
         match parse(bytes) {
-            Record::Fork {
+            RingRecord::Fork {
                 pid,
                 tid,
                 parent,
                 at,
             } => self.push(at, tid, KernelEventKind::Forked { pid, parent }),
-            Record::Exit { pid, tid, at } => {
+            RingRecord::Exit { pid, tid, at } => {
                 self.ended += 1;
                 self.push(
                     at + FINAL_COUNTS_NS,
@@ -122,7 +122,7 @@ impl EventSorter {
                     KernelEventKind::Exited { pid: Some(pid) },
                 );
             }
-            Record::Comm {
+            RingRecord::Comm {
                 tid,
                 name,
                 exec,
@@ -132,22 +132,22 @@ impl EventSorter {
                 kept.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
                 self.push(at, tid, KernelEventKind::Named { name: kept, exec });
             }
-            Record::Last {
+            RingRecord::Last {
                 pid,
                 tid,
                 id,
                 at,
                 counts,
             } => self.counted((pid, tid), id, at, &counts, true),
-            Record::Sample {
+            RingRecord::Sample {
                 pid,
                 tid,
                 id,
                 at,
                 counts,
             } => self.counted((pid, tid), id, at, &counts, false),
-            Record::Lost { records } => self.lost += records,
-            Record::Other => {}
+            RingRecord::Lost { records } => self.lost += records,
+            RingRecord::Other => {}
         }
     }
 
@@ -240,7 +240,7 @@ impl EventSorter {
         (pid, tid): (u32, u32),
         id: u64,
         at: u64,
-        counts: &Counts<'_>,
+        counts: &GroupCounts<'_>,
         last: bool,
     ) {
         let first = self.values.len();

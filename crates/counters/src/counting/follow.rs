@@ -4,14 +4,14 @@
 //! to date.
 use std::sync::Arc;
 
-use countersteer_model::counters::{Cumulative, Ledger, Owner, Plan, Samples, Which};
+use countersteer_model::counters::{Cumulative, Ledger, Owner, Samples, SetPlan, Which};
 use countersteer_model::units::{CpuId, Nanos};
 use countersteer_sysfs::procfs::PROC;
 use rustc_hash::FxHashMap;
 
 use super::event_sorter::{EventSorter, KernelEvent, KernelEventKind};
 use super::task_counters::TaskCounters;
-use super::trees::Trees;
+use super::trees::CounterTrees;
 use crate::CounterError;
 use crate::perf::open::{GroupInfo, Says};
 
@@ -42,7 +42,7 @@ pub(super) struct Follower {
     /// Forks, execs and exits, by time, with their TIDs; `None` if the caller does not need them.
     pub(super) task_events: Option<Vec<(Nanos, u32, TaskEvent)>>,
     /// Trees of the threads.
-    pub(super) trees: Trees,
+    pub(super) trees: CounterTrees,
 }
 
 /// Change of a thread.
@@ -59,7 +59,7 @@ pub enum TaskEvent {
 }
 
 impl Follower {
-    pub(super) fn new(core_types: &[u32], groups: &[GroupInfo], plan: &Plan) -> Self {
+    pub(super) fn new(core_types: &[u32], groups: &[GroupInfo], plan: &SetPlan) -> Self {
         let mut follower = Self {
             ledger: Ledger::new(core_types.to_vec()),
             names: FxHashMap::default(),
@@ -74,7 +74,7 @@ impl Follower {
             partial: 0,
             late: 0,
             task_events: None,
-            trees: Trees::default(),
+            trees: CounterTrees::default(),
         };
         follower.groups(groups);
         follower

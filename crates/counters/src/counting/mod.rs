@@ -1,6 +1,6 @@
 //! Counting of threads, period by period: a [`session::Session`] over one of the [`task_counters::TaskCounters`].
 //!
-//! Input: a [`request::Request`]. Output: forks, execs and exits of threads in the order of time, and samples that add up to
+//! Input: a [`request::CountRequest`]. Output: forks, execs and exits of threads in the order of time, and samples that add up to
 //! the totals. Threads have counters of their own ([`per_thread`]), or BPF programs count them ([`bpf`]).
 
 pub(crate) mod bpf;

@@ -12,7 +12,7 @@ use nix::poll::PollFlags;
 use super::event_sorter::EventSorter;
 use super::task_counters::TaskCounters;
 use crate::CounterError;
-use crate::perf::open::{GroupInfo, Opened, Opening, Says, Whom};
+use crate::perf::open::{CountedTasks, GroupInfo, GroupOpening, OpenedGroups, Says};
 use crate::perf::sys;
 
 /// Interval in ns between reads of ring buffers while threads exit more often than that. Waiting for ring buffers would end at
@@ -21,7 +21,7 @@ use crate::perf::sys;
 const LOOK_NS: u64 = 4_000_000;
 
 pub(super) struct PerThread {
-    opened: Opened,
+    opened: OpenedGroups,
     poller: Poller,
     /// True for each ring buffer whose threads have all exited; waiting for it would return at once.
     silent: Vec<bool>,
@@ -36,7 +36,7 @@ pub(super) struct PerThread {
 
 impl PerThread {
     /// Takes over open counters. The descriptors `processes` report the exits of the counted processes.
-    pub(super) fn new(opened: Opened, processes: Vec<OwnedFd>) -> Result<Self, CounterError> {
+    pub(super) fn new(opened: OpenedGroups, processes: Vec<OwnedFd>) -> Result<Self, CounterError> {
         let silent = vec![false; opened.rings.len()];
         let poller =
             Poller::new(processes).map_err(CounterError::system("listening for signals"))?;
@@ -60,7 +60,7 @@ impl TaskCounters for PerThread {
 
     fn attach(
         &mut self,
-        opening: &Opening<'_>,
+        opening: &GroupOpening<'_>,
         threads: &[(u32, u32)],
     ) -> Result<(), CounterError> {
         let tids: Vec<u32> = threads.iter().map(|(_, tid)| *tid).collect();
@@ -73,8 +73,8 @@ impl TaskCounters for PerThread {
 
     fn renew(
         &mut self,
-        opening: &Opening<'_>,
-        whom: Whom<'_>,
+        opening: &GroupOpening<'_>,
+        whom: CountedTasks<'_>,
         cpu: CpuId,
     ) -> Result<(), CounterError> {
         // The old counters still count if the CPU stayed online while the machine was suspended, so they are closed.

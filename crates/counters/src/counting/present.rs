@@ -1,6 +1,6 @@
 //! Selection of the running processes that may be counted by per-thread counters.
 //!
-//! Input: the event sets of each thread. Output: processes for [`Target::Present`](crate::Target), and the number of processes
+//! Input: the event sets of each thread. Output: processes for [`Target::Present`](crate::CountTarget), and the number of processes
 //! that are left out, by reason. Kernel threads are neither counted nor part of those numbers.
 use countersteer_model::cpuset::CpuSet;
 use countersteer_sysfs::procfs::{PROC, Stat};
@@ -9,7 +9,7 @@ use crate::perf::catalog::TASK_CLOCK;
 use crate::perf::limits;
 use crate::perf::open::files_per_thread;
 use crate::perf::resolve::Resolved;
-use crate::perf::sys::{self, Attr, Scope, abi};
+use crate::perf::sys::{self, Attr, EventScope, abi};
 
 /// Limit on open counters. Each counter costs kernel memory, and time whenever its thread enters or leaves a CPU.
 const MOST_COUNTERS: u64 = 1 << 16;
@@ -29,7 +29,7 @@ pub struct PresentProcesses {
 
 /// Process that may be counted, before its counters are opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Candidate {
+struct PresentProcess {
     pid: u32,
     threads: u64,
     /// CPU time of the process since its start, in clock ticks.
@@ -76,7 +76,7 @@ impl PresentProcesses {
 
 /// Selects the processes with the most CPU time, as long as their threads do not exceed `most_threads`. Returns their PIDs in
 /// ascending order.
-fn fitting(mut candidates: Vec<Candidate>, most_threads: u64) -> Vec<u32> {
+fn fitting(mut candidates: Vec<PresentProcess>, most_threads: u64) -> Vec<u32> {
     candidates.sort_by_key(|c| (std::cmp::Reverse(c.ran), c.pid));
     let mut left = most_threads;
     candidates.retain(|c| {
@@ -89,7 +89,7 @@ fn fitting(mut candidates: Vec<Candidate>, most_threads: u64) -> Vec<u32> {
     pids
 }
 
-fn candidates() -> Vec<Candidate> {
+fn candidates() -> Vec<PresentProcess> {
     let own = std::process::id();
     PROC.processes()
         .into_iter()
@@ -99,8 +99,8 @@ fn candidates() -> Vec<Candidate> {
 }
 
 /// Returns the candidate for a process; `None` for kernel threads and zombies.
-fn candidate(pid: u32, stat: &Stat) -> Option<Candidate> {
-    (!stat.kernel && !stat.zombie).then_some(Candidate {
+fn candidate(pid: u32, stat: &Stat) -> Option<PresentProcess> {
+    (!stat.kernel && !stat.zombie).then_some(PresentProcess {
         pid,
         threads: stat.threads,
         ran: stat.ran_ticks,
@@ -116,7 +116,7 @@ fn may_count(pid: u32) -> std::io::Result<()> {
         disabled: true,
         ..Attr::default()
     };
-    sys::open(&attr, Scope::Thread(pid, None), None).map(drop)
+    sys::open(&attr, EventScope::Thread(pid, None), None).map(drop)
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn who_has_run_most_comes_first_as_long_as_there_is_room() {
-        let candidate = |(pid, threads, ran)| Candidate { pid, threads, ran };
+        let candidate = |(pid, threads, ran)| PresentProcess { pid, threads, ran };
         let all = [(1, 1, 5), (2, 4, 100), (3, 3, 50), (4, 1, 7)]
             .map(candidate)
             .to_vec();

@@ -1,19 +1,19 @@
 //! Request of a counting session: target, event sets and periods.
 //!
-//! Input: the user's request. Output: an [`Opening`], from which counters are opened.
+//! Input: the user's request. Output: an [`GroupOpening`], from which counters are opened.
 
 use std::path::PathBuf;
 
-use countersteer_model::counters::Plan;
+use countersteer_model::counters::SetPlan;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::Nanos;
 
-use crate::perf::open::{CGROUP, Leaving, Opening};
+use crate::perf::open::{CGROUP, GroupOpening, Leaving};
 use crate::perf::resolve::{CoreTypes, Resolved};
 use crate::perf::{final_counts, limits};
 
 #[derive(Clone, Debug)]
-pub enum Target {
+pub enum CountTarget {
     /// Program to be started, with its descendants.
     Launch(Vec<String>),
     /// Processes (by PID) with all their threads, and descendants created from now on.
@@ -30,11 +30,11 @@ pub enum Target {
 
 /// Events to count, the threads or CPUs to count them on, and the sampling interval.
 #[derive(Clone, Debug)]
-pub struct Request {
-    pub target: Target,
+pub struct CountRequest {
+    pub target: CountTarget,
     pub sets: Vec<Vec<Resolved>>,
     /// Plan by which the sets take turns, with the names of their events.
-    pub plan: Plan,
+    pub plan: SetPlan,
     /// Sampling interval; `None` if a thread is read only at its exit.
     pub interval: Option<Nanos>,
     /// Number of samples after which the session ends; `None` for no limit.
@@ -70,11 +70,11 @@ pub(super) const LEAST_SAMPLE_NS: u64 = 500_000;
 /// Interval in ns between samples of threads that frequently leave their CPUs, if samples are reported only at the end.
 const SELDOM_NS: u64 = 100_000_000;
 
-impl Request {
+impl CountRequest {
     /// Returns the description of the counters to be opened. Samples of a short period are `spacing_ns` apart, or half a
     /// period.
-    pub(super) fn opening(&self, spacing_ns: u64) -> Opening<'_> {
-        let launched = matches!(self.target, Target::Launch(_));
+    pub(super) fn opening(&self, spacing_ns: u64) -> GroupOpening<'_> {
+        let launched = matches!(self.target, CountTarget::Launch(_));
         let sample_ns = self.interval.map_or(0, |i| sample_ns(i.0, spacing_ns));
         let often = 1_000_000_000 / if sample_ns > 0 { sample_ns } else { SELDOM_NS };
         let leaving = often.min(limits::samples_per_second());
@@ -85,14 +85,16 @@ impl Request {
                 .join(", ")
         };
         let target = match &self.target {
-            Target::Launch(command) => format!("`{}`", command.first().map_or("", String::as_str)),
-            Target::Processes(pids) => format!("process {}", numbers(pids)),
-            Target::Present(_) => "running processes".into(),
-            Target::Threads(tids) => format!("thread {}", numbers(tids)),
-            Target::Cpus => "all CPUs".into(),
-            Target::Cgroup(path) => format!("{CGROUP}{}", path.display()),
+            CountTarget::Launch(command) => {
+                format!("`{}`", command.first().map_or("", String::as_str))
+            }
+            CountTarget::Processes(pids) => format!("process {}", numbers(pids)),
+            CountTarget::Present(_) => "running processes".into(),
+            CountTarget::Threads(tids) => format!("thread {}", numbers(tids)),
+            CountTarget::Cpus => "all CPUs".into(),
+            CountTarget::Cgroup(path) => format!("{CGROUP}{}", path.display()),
         };
-        Opening {
+        GroupOpening {
             sets: &self.sets,
             cpus: &self.cpus,
             core_types: &self.core_types,
@@ -106,7 +108,7 @@ impl Request {
                 Leaving::PerSecond(leaving)
             },
             on_exec: launched,
-            lenient: matches!(self.target, Target::Present(_)),
+            lenient: matches!(self.target, CountTarget::Present(_)),
             target,
         }
     }
@@ -126,7 +128,7 @@ pub(super) mod testing {
     use super::*;
 
     /// Request for `sets` sets of a clock and page faults, of one thread on one CPU.
-    pub fn request(sets: usize, interval_ms: Option<u64>) -> Request {
+    pub fn request(sets: usize, interval_ms: Option<u64>) -> CountRequest {
         let event = |name: &str| PlannedEvent {
             name: name.into(),
             unit: String::new(),
@@ -137,10 +139,10 @@ pub(super) mod testing {
             events: vec![event("task_clock"), event("page_faults")],
         };
         let interval = interval_ms.map(Nanos::from_millis);
-        Request {
-            target: Target::Threads(vec![1]),
+        CountRequest {
+            target: CountTarget::Threads(vec![1]),
             sets: Vec::new(),
-            plan: Plan::new(vec![set; sets], interval).unwrap(),
+            plan: SetPlan::new(vec![set; sets], interval).unwrap(),
             interval,
             samples: None,
             duration: None,

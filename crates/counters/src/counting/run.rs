@@ -1,13 +1,13 @@
 //! Counting until the target exits, or a time or a number of samples is reached, with a [`Tick`] per period.
 //!
-//! Input: a [`Session`]. Output: a [`Tick`] per period with the samples since the last one, then a [`Summary`].
+//! Input: a [`Session`]. Output: a [`Tick`] per period with the samples since the last one, then a [`CountingSummary`].
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 
 use countersteer_model::counters::{Samples, Which};
 use countersteer_model::units::Nanos;
-use countersteer_sysfs::launch::{Ending, Held};
+use countersteer_sysfs::launch::{ExitEnding, WaitingProgram};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 
@@ -39,9 +39,9 @@ impl Tick<'_> {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct CountingSummary {
     /// Exit status or signal of the started program; `None` if no program was started.
-    pub ending: Option<Ending>,
+    pub ending: Option<ExitEnding>,
     /// Time from the start to the end of the session.
     pub elapsed: Nanos,
     /// CPU time in user mode of the started program and of its children that it waited for.
@@ -79,7 +79,7 @@ impl Session {
     pub fn run(
         mut self,
         mut sink: impl FnMut(&Tick<'_>) -> ControlFlow<()>,
-    ) -> Result<Summary, CounterError> {
+    ) -> Result<CountingSummary, CounterError> {
         self = self.from_now_on();
         let mut child = self.child.take();
         match &mut child {
@@ -89,9 +89,9 @@ impl Session {
         self.run_periods(child.as_ref(), &mut sink)?;
         let elapsed = self.now();
         let before = children_cpu_time();
-        let ending = child.as_ref().map(Held::wait);
+        let ending = child.as_ref().map(WaitingProgram::wait);
         let (user, system) = children_cpu_time();
-        Ok(Summary {
+        Ok(CountingSummary {
             ending,
             elapsed,
             user: user.since(before.0),
@@ -105,8 +105,8 @@ impl Session {
 
     pub(super) fn run_periods(
         &mut self,
-        child: Option<&Held>,
-        sink: Sink<'_>,
+        child: Option<&WaitingProgram>,
+        sink: SampleSink<'_>,
     ) -> Result<(), CounterError> {
         let mut reporting = Reporting { number: 0, sink };
         let interval = self.request.interval;
@@ -167,12 +167,12 @@ impl Session {
     }
 }
 
-type Sink<'a> = &'a mut dyn FnMut(&Tick<'_>) -> ControlFlow<()>;
+type SampleSink<'a> = &'a mut dyn FnMut(&Tick<'_>) -> ControlFlow<()>;
 
 /// Closure that receives each period, and the index of the next period.
 struct Reporting<'a> {
     number: u64,
-    sink: Sink<'a>,
+    sink: SampleSink<'a>,
 }
 
 impl Reporting<'_> {
@@ -216,7 +216,7 @@ impl Stopper {
 
 /// Passes a signal on to the program. A signal of the terminal has already reached the program; a signal of `kill` has reached
 /// this process only.
-fn pass_on((signal, only_here): (i32, bool), child: &Held, again: bool) {
+fn pass_on((signal, only_here): (i32, bool), child: &WaitingProgram, again: bool) {
     if only_here || again {
         child.signal(if again { libc::SIGKILL } else { signal });
     }

@@ -1,6 +1,6 @@
 //! Counting of threads, period by period, for `steer stat`, `steer top` and the affinity engine.
 //!
-//! Input: a [`Request`], or processes that are attached one by one. Output: forks, execs and exits of threads, and samples of
+//! Input: a [`CountRequest`], or processes that are attached one by one. Output: forks, execs and exits of threads, and samples of
 //! the time since the last ones. [`Session::run`] passes each period to a closure; engines call [`Session::wait`] and
 //! [`Session::turn`].
 use std::os::fd::OwnedFd;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use countersteer_model::counters::{Owner, Samples, Which};
 use countersteer_model::units::Nanos;
-use countersteer_sysfs::launch::{self, Held};
+use countersteer_sysfs::launch::{self, WaitingProgram};
 use countersteer_sysfs::procfs::PROC;
 
 use super::bpf::interface::BpfLoader;
@@ -16,21 +16,21 @@ use super::bpf::{self, BpfCounters};
 use super::event_sorter::TAKEN_IN;
 use super::follow::{Follower, TaskEvent};
 use super::per_thread::PerThread;
-use super::request::{Request, SPACING_NS, Target};
+use super::request::{CountRequest, CountTarget, SPACING_NS};
 use super::targets::{awaited, cgroup, pids_of, roots, tids_of};
 use super::task_counters::TaskCounters;
 use super::tasks;
 use crate::CounterError;
-use crate::perf::hotplug::Hotplug;
-use crate::perf::open::{Opened, Whom};
+use crate::perf::hotplug::HotplugWatch;
+use crate::perf::open::{CountedTasks, OpenedGroups};
 
 /// Counting session with its open counters.
 pub struct Session {
-    pub(super) request: Request,
+    pub(super) request: CountRequest,
     pub(super) counters: Box<dyn TaskCounters + Send>,
     pub(super) follower: Follower,
     /// Program that is held before its `exec`; `None` if no program is to be started.
-    pub(super) child: Option<Held>,
+    pub(super) child: Option<WaitingProgram>,
     /// Owner of the totals that are read; `None` if each thread is counted separately.
     pub(super) owner: Option<Owner>,
     /// Minimum time in ns between two samples of a thread.
@@ -47,7 +47,7 @@ pub struct Session {
     offer: Option<BpfLoader>,
     /// Detector of CPUs that come back online, and the folder of the control group; `None` unless counters of whole CPUs are
     /// open.
-    of_cpus: Option<(Hotplug, Option<OwnedFd>)>,
+    of_cpus: Option<(HotplugWatch, Option<OwnedFd>)>,
 }
 
 /// Limit on the interval between reads of ring buffers, even without a period.
@@ -62,9 +62,9 @@ impl Session {
     ///
     /// # Errors
     /// Fails if counters cannot be opened, or targets do not exist.
-    pub fn open(request: Request, loader: Option<BpfLoader>) -> Result<Self, CounterError> {
+    pub fn open(request: CountRequest, loader: Option<BpfLoader>) -> Result<Self, CounterError> {
         let child = match &request.target {
-            Target::Launch(command) => Some(launch::hold(
+            CountTarget::Launch(command) => Some(launch::hold(
                 command,
                 request.bind.as_ref(),
                 request.output.as_deref(),
@@ -72,9 +72,9 @@ impl Session {
             _ => None,
         };
         let roots = roots(&request.target, child.as_ref())?;
-        let program = child.as_ref().map(Held::pid);
+        let program = child.as_ref().map(WaitingProgram::pid);
         let awaited = match request.target {
-            Target::Present(_) => Vec::new(),
+            CountTarget::Present(_) => Vec::new(),
             _ => awaited(&roots)?,
         };
         let follow = loader
@@ -97,7 +97,7 @@ impl Session {
         session.child = child;
         if session.owner == Some(Owner::Cpu) {
             let folder = cgroup(&session.request.target)?;
-            session.of_cpus = Some((Hotplug::new(Path::new("/")), folder));
+            session.of_cpus = Some((HotplugWatch::new(Path::new("/")), folder));
         }
         if session.owner.is_none() {
             session.take_in(&roots);
@@ -106,7 +106,9 @@ impl Session {
                 let opening = session.request.opening(session.spacing_ns);
                 session.counters.attach(&opening, &roots)?;
             }
-            if let Target::Processes(pids) | Target::Present(pids) = &session.request.target {
+            if let CountTarget::Processes(pids) | CountTarget::Present(pids) =
+                &session.request.target
+            {
                 session.attach_unknown(&pids.clone())?;
             }
         }
@@ -114,14 +116,14 @@ impl Session {
     }
 
     /// Returns the parts of a session whose threads BPF programs count.
-    fn by_bpf(request: &Request, counted: BpfCounters) -> Open {
+    fn by_bpf(request: &CountRequest, counted: BpfCounters) -> Open {
         let follower = Follower::new(&request.core_types.by_cpu, counted.groups(), &request.plan);
         (Box::new(counted), follower, None)
     }
 
     /// Opens counters of threads, CPUs or control groups. Returns the parts of a session.
     fn by_events(
-        request: &Request,
+        request: &CountRequest,
         spacing_ns: u64,
         tids: &[u32],
         awaited: Vec<OwnedFd>,
@@ -129,16 +131,16 @@ impl Session {
         let folder = cgroup(&request.target)?;
         let opening = request.opening(spacing_ns);
         let whom = match (&request.target, &folder) {
-            (Target::Cpus, _) => Whom::Cpus,
-            (_, Some(folder)) => Whom::Cgroup(folder),
-            _ if request.total => Whom::Total(tids),
-            _ => Whom::Threads(tids),
+            (CountTarget::Cpus, _) => CountedTasks::Cpus,
+            (_, Some(folder)) => CountedTasks::Cgroup(folder),
+            _ if request.total => CountedTasks::Total(tids),
+            _ => CountedTasks::Threads(tids),
         };
-        let opened = Opened::open(&opening, whom)?;
+        let opened = OpenedGroups::open(&opening, whom)?;
         let owner = match whom {
-            Whom::Threads(_) => None,
-            Whom::Total(_) => Some(Owner::Total),
-            Whom::Cpus | Whom::Cgroup(_) => Some(Owner::Cpu),
+            CountedTasks::Threads(_) => None,
+            CountedTasks::Total(_) => Some(Owner::Total),
+            CountedTasks::Cpus | CountedTasks::Cgroup(_) => Some(Owner::Cpu),
         };
         let mut follower = Follower::new(&request.core_types.by_cpu, &opened.infos, &request.plan);
         follower.each_sample = request.every.is_some();
@@ -146,7 +148,7 @@ impl Session {
     }
 
     pub(super) fn over(
-        request: Request,
+        request: CountRequest,
         spacing_ns: u64,
         (counters, follower, owner): Open,
     ) -> Self {
@@ -290,7 +292,9 @@ impl Session {
         if back.is_empty() {
             return Ok(());
         }
-        let whom = folder.as_ref().map_or(Whom::Cpus, Whom::Cgroup);
+        let whom = folder
+            .as_ref()
+            .map_or(CountedTasks::Cpus, CountedTasks::Cgroup);
         // The counts of a CPU up to now are lost with its counters, so they are read first.
         self.follower.read(&mut *self.counters, Owner::Cpu)?;
         let opening = self.request.opening(self.spacing_ns);

@@ -1,30 +1,30 @@
 //! Threads of a target at its start.
 //!
-//! Input: a [`Target`]. Output: the threads that it has at the start, with their processes, and descriptors that report the
+//! Input: a [`CountTarget`]. Output: the threads that it has at the start, with their processes, and descriptors that report the
 //! exits of the processes.
 use std::os::fd::OwnedFd;
 
-use countersteer_sysfs::launch::Held;
+use countersteer_sysfs::launch::WaitingProgram;
 use countersteer_sysfs::pidfd;
 
-use super::request::Target;
+use super::request::CountTarget;
 use super::tasks;
 use crate::CounterError;
 
 /// Returns the initial threads of a target as pairs of PID and TID.
 pub(super) fn roots(
-    target: &Target,
-    child: Option<&Held>,
+    target: &CountTarget,
+    child: Option<&WaitingProgram>,
 ) -> Result<Vec<(u32, u32)>, CounterError> {
     let mut roots = Vec::new();
     match (target, child) {
         (_, Some(child)) => roots.push((child.pid(), child.pid())),
-        (Target::Processes(pids), _) => {
+        (CountTarget::Processes(pids), _) => {
             for pid in pids {
                 roots.extend(tasks::of_process(*pid)?.into_iter().map(|tid| (*pid, tid)));
             }
         }
-        (Target::Present(pids), _) => {
+        (CountTarget::Present(pids), _) => {
             for pid in pids {
                 // A process that has exited since it was listed is left out.
                 roots.extend(
@@ -35,7 +35,7 @@ pub(super) fn roots(
                 );
             }
         }
-        (Target::Threads(tids), _) => {
+        (CountTarget::Threads(tids), _) => {
             for tid in tids {
                 roots.push((tasks::process_of(*tid)?, *tid));
             }
@@ -45,8 +45,8 @@ pub(super) fn roots(
     Ok(roots)
 }
 
-pub(super) fn cgroup(target: &Target) -> Result<Option<OwnedFd>, CounterError> {
-    let Target::Cgroup(path) = target else {
+pub(super) fn cgroup(target: &CountTarget) -> Result<Option<OwnedFd>, CounterError> {
+    let CountTarget::Cgroup(path) = target else {
         return Ok(None);
     };
     let failed = |source| CounterError::Cgroup {

@@ -9,7 +9,7 @@ use countersteer_sysfs::poll::{Poller, Wake};
 
 use super::event_sorter::EventSorter;
 use crate::CounterError;
-use crate::perf::open::{GroupInfo, Opening, Says, Whom};
+use crate::perf::open::{CountedTasks, GroupInfo, GroupOpening, Says};
 
 pub(super) trait TaskCounters {
     /// Returns the present time, by the clock of the records.
@@ -19,8 +19,11 @@ pub(super) trait TaskCounters {
     ///
     /// # Errors
     /// Fails if the threads may not be counted, or the limit on counters is reached.
-    fn attach(&mut self, opening: &Opening<'_>, threads: &[(u32, u32)])
-    -> Result<(), CounterError>;
+    fn attach(
+        &mut self,
+        opening: &GroupOpening<'_>,
+        threads: &[(u32, u32)],
+    ) -> Result<(), CounterError>;
 
     /// Stops counting these trees, whose threads have all exited.
     fn detach(&mut self, _trees: &[u32]) {}
@@ -31,8 +34,8 @@ pub(super) trait TaskCounters {
     /// Fails if the counters may not be opened any more, or the CPU cannot be counted yet.
     fn renew(
         &mut self,
-        _opening: &Opening<'_>,
-        _whom: Whom<'_>,
+        _opening: &GroupOpening<'_>,
+        _whom: CountedTasks<'_>,
         _cpu: CpuId,
     ) -> Result<(), CounterError> {
         Ok(())

@@ -7,7 +7,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 #[derive(Debug, Default)]
-pub(super) struct Trees {
+pub(super) struct CounterTrees {
     of: FxHashMap<u32, u32>,
     living: FxHashMap<u32, u32>,
     over: Vec<u32>,
@@ -15,7 +15,7 @@ pub(super) struct Trees {
     doubtful: FxHashSet<u32>,
 }
 
-impl Trees {
+impl CounterTrees {
     /// Adds an initial thread as the root of the tree `tree`.
     pub(super) fn root(&mut self, tid: u32, tree: u32) {
         self.enter(tid, tree);
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_tree_is_over_with_its_last_thread() {
-        let mut trees = Trees::default();
+        let mut trees = CounterTrees::default();
         trees.root(1, 0);
         trees.root(10, 1);
         trees.forked(2, 1);
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn where_forks_may_have_been_missed_only_trees_that_come_later_are_over() {
-        let mut trees = Trees::default();
+        let mut trees = CounterTrees::default();
         trees.root(1, 0);
         trees.root(2, 1);
         trees.ended(2);

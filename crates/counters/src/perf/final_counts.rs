@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 use countersteer_sysfs::procfs::PROC;
 
-use super::record::{Record, parse};
-use super::sys::{self, Attr, Ring, Scope, abi};
+use super::record::{RingRecord, parse};
+use super::sys::{self, Attr, EventScope, Ring, abi};
 
 /// Kind and config of the kernel's dummy event, which counts nothing.
 pub(crate) const NOTHING: (u32, u64) = (abi::PERF_TYPE_SOFTWARE, abi::PERF_COUNT_SW_DUMMY as u64);
@@ -44,7 +44,7 @@ fn try_telling() -> std::io::Result<bool> {
         ..Attr::default()
     };
     let cpu = nix::sched::sched_getcpu()? as u32;
-    let fd = sys::open(&attr, Scope::Thread(0, Some(cpu)), None)?;
+    let fd = sys::open(&attr, EventScope::Thread(0, Some(cpu)), None)?;
     let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as usize;
     let mut ring = Ring::map_sized(&fd, page)?;
     let Ok(brief) = std::thread::spawn(nix::unistd::gettid).join() else {
@@ -57,7 +57,7 @@ fn try_telling() -> std::io::Result<bool> {
     let mut bytes = Vec::new();
     let mut reported = false;
     ring.drain(&mut bytes, |record| {
-        reported |= matches!(parse(record), Record::Last { .. })
+        reported |= matches!(parse(record), RingRecord::Last { .. })
     });
     Ok(reported)
 }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use countersteer_model::units::CpuId;
 
-use super::catalog::{Probe, TASK_CLOCK, probe};
+use super::catalog::{EventProbe, TASK_CLOCK, probe};
 use super::resolve::{Encoding, Resolved};
-use super::sys::{self, Attr, Scope, abi};
+use super::sys::{self, Attr, EventScope, abi};
 
 /// Limit on the time until a group is scheduled: several ticks of the clock, at which the kernel rotates groups.
 const PATIENCE: Duration = Duration::from_millis(12);
@@ -34,7 +34,7 @@ pub fn fit_together(events: &[Resolved]) -> bool {
         .collect();
     pmus.sort_unstable();
     pmus.dedup();
-    let user_only = probe(abi::PERF_TYPE_SOFTWARE, TASK_CLOCK) == Probe::UserOnly;
+    let user_only = probe(abi::PERF_TYPE_SOFTWARE, TASK_CLOCK) == EventProbe::UserOnly;
     pmus.iter().all(|pmu| {
         let of_pmu: Vec<_> = encodings().filter(|(_, e)| e.pmu == *pmu).collect();
         fit_on_pmu(&of_pmu, user_only)
@@ -53,7 +53,7 @@ fn fit_on_pmu(members: &[(&Resolved, &Encoding)], user_only: bool) -> bool {
             ..Attr::default()
         };
         let open = |leader: Option<&OwnedFd>| {
-            sys::open(&attr(leader.is_none()), Scope::Thread(0, None), leader)
+            sys::open(&attr(leader.is_none()), EventScope::Thread(0, None), leader)
         };
         match open(group.first()) {
             Ok(file) => group.push(file),

@@ -21,14 +21,14 @@ const LOOK_NS: u64 = 50_000_000;
 const ASLEEP_NS: u64 = 20_000_000;
 
 #[derive(Debug)]
-pub(crate) struct Hotplug {
+pub(crate) struct HotplugWatch {
     root: PathBuf,
     online: CpuSet,
     asleep_ns: u64,
     looked_ns: u64,
 }
 
-impl Hotplug {
+impl HotplugWatch {
     pub(crate) fn new(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn what_was_offline_is_back_once_and_after_sleep_every_cpu_is() {
         let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
-        let mut returns = Hotplug {
+        let mut returns = HotplugWatch {
             root: PathBuf::new(),
             online: cpus("0-3"),
             asleep_ns: 0,

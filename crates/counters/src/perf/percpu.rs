@@ -9,10 +9,10 @@ use std::path::Path;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::CpuId;
 
-use super::hotplug::Hotplug;
+use super::hotplug::HotplugWatch;
 use super::limits;
 use super::resolve::Resolved;
-use super::sys::{self, Attr, Scope};
+use super::sys::{self, Attr, EventScope};
 use crate::CounterError;
 
 /// Event that is open on a CPU.
@@ -42,7 +42,7 @@ pub struct CpuCounters {
     /// Index of the set that counts; `None` if none does.
     on: Option<u32>,
     /// Detector of CPUs that come back online.
-    returns: Option<Hotplug>,
+    returns: Option<HotplugWatch>,
 }
 
 impl CpuCounters {
@@ -55,7 +55,7 @@ impl CpuCounters {
         let mut counters = Self {
             sets: sets.to_vec(),
             cpus: cpus.clone(),
-            returns: Some(Hotplug::new(Path::new("/"))),
+            returns: Some(HotplugWatch::new(Path::new("/"))),
             ..Self::default()
         };
         for cpu in cpus.iter() {
@@ -79,7 +79,11 @@ impl CpuCounters {
     /// # Errors
     /// Fails if counting is not permitted any more, or with EMFILE.
     pub fn renew(&mut self) -> Result<bool, CounterError> {
-        let back = self.returns.as_mut().map(Hotplug::look).unwrap_or_default();
+        let back = self
+            .returns
+            .as_mut()
+            .map(HotplugWatch::look)
+            .unwrap_or_default();
         let back = back.intersection(&self.cpus);
         if back.is_empty() {
             return Ok(false);
@@ -122,7 +126,7 @@ impl CpuCounters {
             };
             match sys::open(
                 &attr,
-                Scope::Cpu(cpu.0),
+                EventScope::Cpu(cpu.0),
                 leader.map(|row| &self.events[row].file),
             ) {
                 Ok(file) => {

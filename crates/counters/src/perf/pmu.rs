@@ -20,7 +20,7 @@ const DEVICES: &str = "sys/bus/event_source/devices";
 
 /// Bits of a config word that the value of a term fills, from the lowest bit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Format {
+pub(crate) struct ConfigBits {
     /// Index of the config word: `config` is 0, `config1` is 1, and so on.
     pub(crate) word: usize,
     /// Lowest and highest bit of each range.
@@ -41,7 +41,7 @@ pub struct PmuEvent {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Pmu {
+pub struct PmuFolder {
     pub name: String,
     pub kind: u32,
     /// Core model, by the kernel's name (`skylake`), or `zen` for AMD cores from family 17h on.
@@ -55,17 +55,17 @@ pub struct Pmu {
     /// Events by name.
     pub events: BTreeMap<String, PmuEvent>,
     /// Bits of each term, by the term's name.
-    formats: BTreeMap<String, Format>,
+    formats: BTreeMap<String, ConfigBits>,
 }
 
 /// All PMUs of a machine.
 #[derive(Clone, Debug, Default)]
 pub struct Pmus {
-    pub list: Vec<Pmu>,
+    pub list: Vec<PmuFolder>,
     pub online: CpuSet,
 }
 
-impl Pmu {
+impl PmuFolder {
     /// Returns the event with this name; `None` if there is none. Vendors' names are stored in lower case.
     #[must_use]
     pub fn event(&self, name: &str) -> Option<&PmuEvent> {
@@ -127,12 +127,12 @@ impl Pmu {
         Some(config)
     }
 
-    pub(crate) fn format(&self, term: &str) -> Option<&Format> {
+    pub(crate) fn format(&self, term: &str) -> Option<&ConfigBits> {
         self.formats.get(term)
     }
 }
 
-impl Format {
+impl ConfigBits {
     /// Parses a format such as `config:0-7,32-35`; `None` if it is invalid.
     fn parse(text: &str) -> Option<Self> {
         let (word, ranges) = text.split_once(':')?;
@@ -193,7 +193,7 @@ impl Pmus {
         let mut list = names
             .into_iter()
             .map(|name| read_pmu(&folder.join(&name), name))
-            .collect::<Result<Vec<Pmu>, _>>()?;
+            .collect::<Result<Vec<PmuFolder>, _>>()?;
         for pmu in list
             .iter_mut()
             .filter(|p| p.name == "cpu" && p.model.is_none())
@@ -205,14 +205,14 @@ impl Pmus {
     }
 
     #[must_use]
-    pub fn named(&self, name: &str) -> Option<&Pmu> {
+    pub fn named(&self, name: &str) -> Option<&PmuFolder> {
         self.list.iter().find(|p| p.name == name)
     }
 
     /// Returns the PMUs of cores, in the order of their first CPUs.
     #[must_use]
-    pub fn cores(&self) -> Vec<&Pmu> {
-        let mut cores: Vec<&Pmu> = self.list.iter().filter(|p| p.is_core()).collect();
+    pub fn cores(&self) -> Vec<&PmuFolder> {
+        let mut cores: Vec<&PmuFolder> = self.list.iter().filter(|p| p.is_core()).collect();
         cores.sort_by_key(|p| p.cpus.as_ref().and_then(CpuSet::lowest));
         cores
     }
@@ -251,7 +251,7 @@ fn entries(folder: &Path) -> Vec<(String, String)> {
     list
 }
 
-fn read_pmu(folder: &Path, name: String) -> Result<Pmu, CounterError> {
+fn read_pmu(folder: &Path, name: String) -> Result<PmuFolder, CounterError> {
     let path = folder.join("type");
     let content = text(&path).unwrap_or_default();
     let Ok(kind) = content.parse() else {
@@ -263,7 +263,7 @@ fn read_pmu(folder: &Path, name: String) -> Result<Pmu, CounterError> {
     };
     let formats = entries(&folder.join("format"));
     let number = |file: &str| files::value(&folder.join(file));
-    Ok(Pmu {
+    Ok(PmuFolder {
         name,
         kind,
         model: text(&folder.join("caps/pmu_name")),
@@ -273,7 +273,7 @@ fn read_pmu(folder: &Path, name: String) -> Result<Pmu, CounterError> {
         events: read_events(&entries(&folder.join("events"))),
         formats: formats
             .into_iter()
-            .filter_map(|(name, f)| Some((name, Format::parse(&f)?)))
+            .filter_map(|(name, f)| Some((name, ConfigBits::parse(&f)?)))
             .collect(),
     })
 }
@@ -305,13 +305,13 @@ mod tests {
 
     #[test]
     fn terms_fill_their_bits_wherever_those_lie() {
-        let format = Format::parse("config:0-7,32-35").unwrap();
+        let format = ConfigBits::parse("config:0-7,32-35").unwrap();
         let mut config = [0; 4];
         format.place(0x941, &mut config).unwrap();
         assert_eq!(config, [0x9_0000_0041, 0, 0, 0]);
         assert_eq!(format.place(0x1000, &mut config), Err(0xfff));
         assert_eq!(
-            Format::parse("config1:0-63")
+            ConfigBits::parse("config1:0-63")
                 .unwrap()
                 .place(u64::MAX, &mut config),
             Ok(())
@@ -326,7 +326,7 @@ mod tests {
             "event:0-7",
             "config:x",
         ] {
-            assert_eq!(Format::parse(bad), None, "{bad}");
+            assert_eq!(ConfigBits::parse(bad), None, "{bad}");
         }
     }
 }

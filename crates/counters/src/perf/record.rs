@@ -1,12 +1,12 @@
 //! Parsing of the records of a ring buffer.
 //!
-//! Input: one record as the kernel wrote it for the sample type of [`super::sys`]. Output: a [`Record`]. Unknown or
-//! truncated records become [`Record::Other`].
+//! Input: one record as the kernel wrote it for the sample type of [`super::sys`]. Output: a [`RingRecord`]. Unknown or
+//! truncated records become [`RingRecord::Other`].
 
 use super::sys::abi;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Record<'a> {
+pub(crate) enum RingRecord<'a> {
     /// A thread or process was created.
     Fork {
         pid: u32,
@@ -32,7 +32,7 @@ pub(crate) enum Record<'a> {
         tid: u32,
         id: u64,
         at: u64,
-        counts: Counts<'a>,
+        counts: GroupCounts<'a>,
     },
     /// Counts of a thread up to now, for the group to which the event `id` belongs.
     Sample {
@@ -40,7 +40,7 @@ pub(crate) enum Record<'a> {
         tid: u32,
         id: u64,
         at: u64,
-        counts: Counts<'a>,
+        counts: GroupCounts<'a>,
     },
     Lost {
         records: u64,
@@ -50,14 +50,14 @@ pub(crate) enum Record<'a> {
 
 /// Counts of a group inside a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Counts<'a> {
+pub(crate) struct GroupCounts<'a> {
     pub(crate) enabled: u64,
     pub(crate) running: u64,
     /// Bytes of the pairs of value and identifier.
     pairs: &'a [u8],
 }
 
-impl Counts<'_> {
+impl GroupCounts<'_> {
     pub(crate) fn values(&self) -> impl Iterator<Item = u64> + '_ {
         self.pairs.chunks_exact(16).filter_map(|pair| word(pair, 0))
     }
@@ -82,26 +82,26 @@ fn half(bytes: &[u8], at: usize) -> Option<u32> {
 /// Number of bytes that end every record except for samples: PID, TID, time, CPU, identifier.
 const TRAILER: usize = 32;
 
-pub(crate) fn parse(bytes: &[u8]) -> Record<'_> {
+pub(crate) fn parse(bytes: &[u8]) -> RingRecord<'_> {
     let Some(kind) = half(bytes, 0) else {
-        return Record::Other;
+        return RingRecord::Other;
     };
     let body = bytes.get(8..).unwrap_or_default();
     let record = match kind {
         abi::PERF_RECORD_SAMPLE => sample(body),
-        abi::PERF_RECORD_LOST => word(body, 8).map(|records| Record::Lost { records }),
+        abi::PERF_RECORD_LOST => word(body, 8).map(|records| RingRecord::Lost { records }),
         _ => with_trailer(
             kind,
             bytes.get(4..6).is_some_and(|misc| misc[1] & EXEC != 0),
             body,
         ),
     };
-    record.unwrap_or(Record::Other)
+    record.unwrap_or(RingRecord::Other)
 }
 
-fn sample(body: &[u8]) -> Option<Record<'_>> {
+fn sample(body: &[u8]) -> Option<RingRecord<'_>> {
     let counts = counts(body.get(32..)?)?;
-    Some(Record::Sample {
+    Some(RingRecord::Sample {
         id: word(body, 0)?,
         pid: half(body, 8)?,
         tid: half(body, 12)?,
@@ -113,17 +113,17 @@ fn sample(body: &[u8]) -> Option<Record<'_>> {
 /// Bit in the upper byte of a record's flags: the name was given by an `exec`.
 const EXEC: u8 = (abi::PERF_RECORD_MISC_COMM_EXEC >> 8) as u8;
 
-fn with_trailer(kind: u32, exec: bool, body: &[u8]) -> Option<Record<'_>> {
+fn with_trailer(kind: u32, exec: bool, body: &[u8]) -> Option<RingRecord<'_>> {
     let (own, trailer) = body.split_at_checked(body.len().checked_sub(TRAILER)?)?;
     let at = word(trailer, 8)?;
     match kind {
-        abi::PERF_RECORD_FORK => Some(Record::Fork {
+        abi::PERF_RECORD_FORK => Some(RingRecord::Fork {
             pid: half(own, 0)?,
             tid: half(own, 8)?,
             parent: half(own, 12)?,
             at,
         }),
-        abi::PERF_RECORD_EXIT => Some(Record::Exit {
+        abi::PERF_RECORD_EXIT => Some(RingRecord::Exit {
             pid: half(own, 0)?,
             tid: half(own, 8)?,
             at,
@@ -131,7 +131,7 @@ fn with_trailer(kind: u32, exec: bool, body: &[u8]) -> Option<Record<'_>> {
         abi::PERF_RECORD_COMM => {
             let name = own.get(8..)?;
             let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
-            Some(Record::Comm {
+            Some(RingRecord::Comm {
                 tid: half(own, 4)?,
                 name: &name[..end],
                 exec,
@@ -140,7 +140,7 @@ fn with_trailer(kind: u32, exec: bool, body: &[u8]) -> Option<Record<'_>> {
         }
         abi::PERF_RECORD_READ => {
             let counts = counts(own.get(8..)?)?;
-            Some(Record::Last {
+            Some(RingRecord::Last {
                 pid: half(own, 0)?,
                 tid: half(own, 4)?,
                 id: word(trailer, 24)?,
@@ -152,10 +152,10 @@ fn with_trailer(kind: u32, exec: bool, body: &[u8]) -> Option<Record<'_>> {
     }
 }
 
-fn counts(bytes: &[u8]) -> Option<Counts<'_>> {
+fn counts(bytes: &[u8]) -> Option<GroupCounts<'_>> {
     let events = usize::try_from(word(bytes, 0)?).ok()?;
     let pairs = bytes.get(24..24 + events.checked_mul(16)?)?;
-    Some(Counts {
+    Some(GroupCounts {
         enabled: word(bytes, 8)?,
         running: word(bytes, 16)?,
         pairs,
@@ -258,7 +258,7 @@ mod tests {
     fn records_are_read_as_the_kernel_writes_them() {
         assert_eq!(
             parse(&testing::fork(1, 2, 1, 9)),
-            Record::Fork {
+            RingRecord::Fork {
                 pid: 1,
                 tid: 2,
                 parent: 1,
@@ -267,7 +267,7 @@ mod tests {
         );
         assert_eq!(
             parse(&testing::exit(1, 2, 9)),
-            Record::Exit {
+            RingRecord::Exit {
                 pid: 1,
                 tid: 2,
                 at: 9
@@ -275,16 +275,16 @@ mod tests {
         );
         assert_eq!(
             parse(&testing::comm(1, 2, 9)),
-            Record::Comm {
+            RingRecord::Comm {
                 tid: 2,
                 name: b"worker",
                 exec: false,
                 at: 9
             }
         );
-        assert_eq!(parse(&testing::lost(7)), Record::Lost { records: 7 });
+        assert_eq!(parse(&testing::lost(7)), RingRecord::Lost { records: 7 });
         let bytes = testing::last(1, 2, 33, 9, 5, &[10, 20]);
-        let Record::Last {
+        let RingRecord::Last {
             pid: 1,
             tid: 2,
             id: 33,
@@ -305,7 +305,7 @@ mod tests {
         let bytes = testing::sample(1, 2, 33, 9, 5, &[10]);
         assert!(matches!(
             parse(&bytes),
-            Record::Sample {
+            RingRecord::Sample {
                 pid: 1,
                 tid: 2,
                 id: 33,
@@ -321,7 +321,7 @@ mod tests {
             if let Some(head) = bytes.get_mut(..4) {
                 head.copy_from_slice(&kind.to_ne_bytes());
             }
-            if let Record::Sample { counts, .. } | Record::Last { counts, .. } = parse(&bytes) {
+            if let RingRecord::Sample { counts, .. } | RingRecord::Last { counts, .. } = parse(&bytes) {
                 prop_assert!(counts.values().count() * 16 <= bytes.len());
             }
         }

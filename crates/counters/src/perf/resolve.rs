@@ -8,11 +8,11 @@ use countersteer_model::counters::{
     EventSource, EventSpec, PlannedEvent, RawCounter, Space, SpecError, Term, TermValue,
 };
 use countersteer_model::cpuset::CpuSet;
-use countersteer_model::events::{EVENTS, Event, EventDef, Source};
+use countersteer_model::events::{EVENTS, Event, EventDef, EventOrigin};
 use countersteer_model::suggestion::suggestion;
 use countersteer_model::units::CpuId;
 
-use super::pmu::{Pmu, Pmus, parse};
+use super::pmu::{PmuFolder, Pmus, parse};
 
 /// Encoding of an event for one PMU.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl CoreTypes {
     /// Returns the core types of a machine.
     #[must_use]
     pub fn of(pmus: &Pmus) -> Self {
-        let cores: Vec<&Pmu> = pmus
+        let cores: Vec<&PmuFolder> = pmus
             .cores()
             .into_iter()
             .filter(|p| p.cpus.is_some())
@@ -125,7 +125,7 @@ impl Resolver<'_> {
             EventSource::Named(name) => self.named(spec, name),
             EventSource::Pmu { pmu, terms } => self.on_pmu(spec, pmu, terms),
             EventSource::Raw(config) => {
-                let encode = |pmu: &Pmu| Ok([*config, 0, 0, 0]).map(|c| encoding(pmu, c));
+                let encode = |pmu: &PmuFolder| Ok([*config, 0, 0, 0]).map(|c| encoding(pmu, c));
                 self.plain(
                     spec,
                     self.core_pmus(spec)?
@@ -186,18 +186,18 @@ impl Resolver<'_> {
 
     fn unknown(&self, name: &str) -> String {
         match EventDef::by_name(name).map(|row| row.source) {
-            Some(Source::Processor(known)) if !known.is_empty() => {
+            Some(EventOrigin::Processor(known)) if !known.is_empty() => {
                 return format!(
                     "no code for `{name}` on this processor is known; name the event that it has instead"
                 );
             }
-            Some(Source::Virtual { counter, .. }) => {
+            Some(EventOrigin::Virtual { counter, .. }) => {
                 return format!("`{name}` is no counter; it is read by -v {counter}");
             }
-            Some(Source::Program | Source::Simulator) => {
+            Some(EventOrigin::Program | EventOrigin::Simulator) => {
                 return format!("`{name}` is no counter of this machine");
             }
-            Some(Source::Kernel { .. } | Source::Processor(_)) | None => {}
+            Some(EventOrigin::Kernel { .. } | EventOrigin::Processor(_)) | None => {}
         }
         let counted = EVENTS.iter().filter(|r| r.is_counted());
         let hint = suggestion(name, counted.map(|r| r.name));
@@ -234,7 +234,7 @@ impl Resolver<'_> {
     /// Puts the terms of a named event into the config words; the user's terms take precedence.
     fn named_terms(
         &self,
-        pmu: &Pmu,
+        pmu: &PmuFolder,
         at: &Term,
         event: &crate::PmuEvent,
         given: &[Term],
@@ -264,7 +264,7 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    fn term(&self, pmu: &Pmu, term: &Term, config: &mut [u64; 4]) -> Result<(), SpecError> {
+    fn term(&self, pmu: &PmuFolder, term: &Term, config: &mut [u64; 4]) -> Result<(), SpecError> {
         let word = |name: &str| {
             name.strip_prefix("config")
                 .map(|n| if n.is_empty() { "0" } else { n }.parse())
@@ -352,7 +352,7 @@ impl Resolver<'_> {
         })
     }
 
-    fn core_pmus(&self, spec: &EventSpec) -> Result<Vec<&Pmu>, SpecError> {
+    fn core_pmus(&self, spec: &EventSpec) -> Result<Vec<&PmuFolder>, SpecError> {
         let cores = self.pmus.cores();
         if !cores.is_empty() {
             return Ok(cores);
@@ -396,7 +396,7 @@ impl Resolver<'_> {
 pub(crate) fn encodings_of(event: &EventDef, pmus: &Pmus) -> Vec<Encoding> {
     let cores = pmus.cores();
     match event.source {
-        Source::Kernel { kind, config, .. } if event.is_software() => vec![Encoding {
+        EventOrigin::Kernel { kind, config, .. } if event.is_software() => vec![Encoding {
             pmu: "software".into(),
             cpus: None,
             kind,
@@ -404,33 +404,33 @@ pub(crate) fn encodings_of(event: &EventDef, pmus: &Pmus) -> Vec<Encoding> {
             software: true,
             system: false,
         }],
-        Source::Kernel { kind, config, .. } => {
+        EventOrigin::Kernel { kind, config, .. } => {
             // The upper half of the config selects the PMU. It is needed, and evaluated by the kernel, if there are several
             // core PMUs.
             let several = cores.len() > 1;
-            let extended = |pmu: &Pmu| {
+            let extended = |pmu: &PmuFolder| {
                 if several {
                     config | u64::from(pmu.kind) << 32
                 } else {
                     config
                 }
             };
-            let of_pmu = |pmu: &&Pmu| Encoding {
+            let of_pmu = |pmu: &&PmuFolder| Encoding {
                 kind,
                 ..encoding(pmu, [extended(pmu), 0, 0, 0])
             };
             cores.iter().map(of_pmu).collect()
         }
-        Source::Processor(known) => {
-            let config = |pmu: &Pmu| known.iter().find_map(|event| pmu.config(event));
-            let of_pmu = |pmu: &&Pmu| Some(encoding(pmu, config(pmu)?));
+        EventOrigin::Processor(known) => {
+            let config = |pmu: &PmuFolder| known.iter().find_map(|event| pmu.config(event));
+            let of_pmu = |pmu: &&PmuFolder| Some(encoding(pmu, config(pmu)?));
             cores.iter().filter_map(of_pmu).collect()
         }
-        Source::Virtual { .. } | Source::Program | Source::Simulator => Vec::new(),
+        EventOrigin::Virtual { .. } | EventOrigin::Program | EventOrigin::Simulator => Vec::new(),
     }
 }
 
-fn encoding(pmu: &Pmu, config: [u64; 4]) -> Encoding {
+fn encoding(pmu: &PmuFolder, config: [u64; 4]) -> Encoding {
     let cpus = pmu.cpus.clone().or_else(|| pmu.mask.clone());
     let software = matches!(pmu.name.as_str(), "software");
     let system = pmu.mask.is_some();

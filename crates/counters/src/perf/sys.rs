@@ -33,6 +33,12 @@ pub(crate) struct Attr {
     pub(crate) ring: bool,
     /// True if each sample ends the wait for records; false if only a ring buffer that fills up does.
     pub(crate) wake_each: bool,
+    /// Set if each sample stops the thread with a signal instead, which has the data address and this value.
+    pub(crate) traps: Option<u64>,
+    /// Required precision of the sampled instruction, as in `precise_ip`.
+    pub(crate) precise: u32,
+    /// Accesses at which a watch point triggers, as in `bp_type`; 0 for other events.
+    pub(crate) watched: u32,
 }
 
 /// Format of group reads: the two times, then value and identifier of each event.
@@ -51,7 +57,7 @@ const READ: u64 = abi::PERF_SAMPLE_READ as u64;
 
 /// Threads and CPUs on which an event counts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Scope {
+pub(crate) enum EventScope {
     /// Thread (by TID) on any CPU, or on one CPU.
     Thread(u32, Option<u32>),
     /// All threads on a CPU.
@@ -61,12 +67,16 @@ pub(crate) enum Scope {
 }
 
 /// Opens an event in the group of `leader`; `None` if the event leads a group of its own.
-pub(crate) fn open(attr: &Attr, scope: Scope, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
+pub(crate) fn open(
+    attr: &Attr,
+    scope: EventScope,
+    leader: Option<&OwnedFd>,
+) -> io::Result<OwnedFd> {
     let mut raw = raw_attr(attr);
     let (pid, cpu, extra) = match scope {
-        Scope::Thread(tid, cpu) => (tid as i32, cpu.map_or(-1, |c| c as i32), 0),
-        Scope::Cpu(cpu) => (-1, cpu as i32, 0),
-        Scope::Cgroup(fd, cpu) => (fd, cpu as i32, abi::PERF_FLAG_PID_CGROUP),
+        EventScope::Thread(tid, cpu) => (tid as i32, cpu.map_or(-1, |c| c as i32), 0),
+        EventScope::Cpu(cpu) => (-1, cpu as i32, 0),
+        EventScope::Cgroup(fd, cpu) => (fd, cpu as i32, abi::PERF_FLAG_PID_CGROUP),
     };
     let group = leader.map_or(-1, AsRawFd::as_raw_fd);
     let flags = (abi::PERF_FLAG_FD_CLOEXEC | extra).into();
@@ -96,6 +106,15 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
     raw.set_disabled(attr.disabled.into());
     raw.set_enable_on_exec(attr.enable_on_exec.into());
     raw.set_inherit(attr.inherit.into());
+    raw.bp_type = attr.watched;
+    if let Some(value) = attr.traps {
+        raw.sample_type = abi::PERF_SAMPLE_ADDR.into();
+        raw.__bindgen_anon_1.sample_period = attr.period;
+        raw.sig_data = value;
+        raw.set_precise_ip(attr.precise.into());
+        raw.set_sigtrap(1);
+        raw.set_remove_on_exec(1);
+    }
     if attr.ring {
         // At context switches between parent and child, the kernel exchanges their counters instead of switching them, which
         // costs little. If samples read the counts, it must not do that.

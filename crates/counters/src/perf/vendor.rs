@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use countersteer_sysfs::files;
 use countersteer_sysfs::procfs::{self, Procfs};
 
-use super::pmu::{Pmu, PmuEvent, Pmus};
+use super::pmu::{PmuEvent, PmuFolder, Pmus};
 use map::mapped;
 
 mod map;
@@ -146,7 +146,7 @@ pub fn add(folder: &Path, root: &Path, pmus: &mut Pmus) -> Result<usize, VendorE
     Ok(added)
 }
 
-fn insert<'a>(event: &VendorEvent, pmus: impl Iterator<Item = &'a mut Pmu>) -> usize {
+fn insert<'a>(event: &VendorEvent, pmus: impl Iterator<Item = &'a mut PmuFolder>) -> usize {
     let terms = event
         .terms
         .iter()
@@ -183,7 +183,7 @@ fn processor(root: &Path) -> String {
 impl VendorEvent {
     /// True if a PMU counts this event. The common name of several PMUs refers to each of them (`uncore_imc` to
     /// `uncore_imc_0`).
-    fn is_of(&self, pmu: &Pmu) -> bool {
+    fn is_of(&self, pmu: &PmuFolder) -> bool {
         match &self.pmu {
             None => pmu.is_core(),
             Some(name) => {

@@ -1,14 +1,14 @@
 //! Overflow samples of a thread: one sample each time that an event has happened N times.
 //!
-//! Input: an event string and a number N. The first event of the string triggers samples. Output: a [`Moment`] each time that
+//! Input: an event string and a number N. The first event of the string triggers samples. Output: a [`TriggerMoment`] each time that
 //! this event has happened N times, with the counts of all events of the string since the last moment. The kernel writes it to
 //! a ring buffer when it happens. This process reads moments at any later time: on demand, or when [`Every::fd`] becomes
 //! readable.
 //!
 //! ```no_run
-//! use countersteer_counters::region::{Every, Options};
+//! use countersteer_counters::region::{Every, RegionOptions};
 //!
-//! let mut every = Every::open("page_faults,task_clock", 100, Options::default())?;
+//! let mut every = Every::open("page_faults,task_clock", 100, RegionOptions::default())?;
 //! every.control().on()?;
 //! let pages: Vec<Vec<u8>> = (0..1000).map(|_| vec![1; 4096]).collect();
 //! every.control().off()?;
@@ -31,10 +31,10 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::time::TimeSpec;
 
 use super::super::{CoreTypes, CounterError};
-use super::{Count, Options, machine, refused, user_only};
-use crate::perf::record::{self, Record};
+use super::{EventCount, RegionOptions, machine, refused, user_only};
+use crate::perf::record::{self, RingRecord};
 use crate::perf::resolve::{Encoding, Resolved, resolve};
-use crate::perf::sys::{self, Attr, Ring, Scope};
+use crate::perf::sys::{self, Attr, EventScope, Ring};
 
 /// Size of a ring buffer in bytes, enough for about 500 moments. An ordinary user may lock half a megabyte of ring buffers per
 /// CPU.
@@ -43,8 +43,8 @@ const RING_BYTES: usize = 64 << 10;
 /// Counters of a thread that are read every N events. They are closed when this value is dropped.
 #[derive(Debug)]
 pub struct Every {
-    parts: Vec<Part>,
-    control: Control,
+    parts: Vec<TypeCounters>,
+    control: CountingSwitch,
     epoll: Epoll,
     /// True for each core type whose ring buffer reported the thread's exit.
     silent: Vec<bool>,
@@ -56,34 +56,34 @@ pub struct Every {
 
 /// Counts at the time when the triggering event has happened N times more.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment<'a> {
+pub struct TriggerMoment<'a> {
     /// Time in nanoseconds of CLOCK_MONOTONIC.
     pub at_ns: u64,
     /// TID of the counted thread.
     pub thread: u32,
     /// Counts of each event of the string since the last moment on this core type, or since opening.
-    pub counts: &'a [Count],
+    pub counts: &'a [EventCount],
 }
 
 /// Switch that turns counting on and off, from any thread.
 #[derive(Clone, Debug)]
-pub struct Control {
+pub struct CountingSwitch {
     leaders: Arc<Vec<OwnedFd>>,
     lost: Arc<AtomicU64>,
 }
 
 /// Counters of one core type, and their ring buffer.
-struct Part {
+struct TypeCounters {
     ring: Ring,
     _members: Vec<OwnedFd>,
-    counts: Vec<Count>,
+    counts: Vec<EventCount>,
     /// For each member of the group: index of its count, and its value at the last moment.
     members: Vec<(usize, u64)>,
     /// Enabled and running time in ns at the last moment.
     times: (u64, u64),
 }
 
-impl std::fmt::Debug for Part {
+impl std::fmt::Debug for TypeCounters {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Part")
             .field("counts", &self.counts)
@@ -93,11 +93,11 @@ impl std::fmt::Debug for Part {
 
 impl Every {
     /// Opens counters that are read whenever the first event of `events` has happened `number` times. Counting starts with
-    /// [`Control::on`].
+    /// [`CountingSwitch::on`].
     ///
     /// # Errors
     /// Fails if events are invalid, cannot be counted by this machine or at the same time, or may not be counted.
-    pub fn open(events: &str, number: u64, options: Options) -> Result<Self, CounterError> {
+    pub fn open(events: &str, number: u64, options: RegionOptions) -> Result<Self, CounterError> {
         if number == 0 || options.inherit {
             return Err(CounterError::Region(
                 "a sample is taken every N events of one thread: N is at least 1, and events are not inherited",
@@ -113,7 +113,7 @@ impl Every {
                 event: event.planned.name.clone(),
             });
         }
-        let opening = Opening {
+        let opening = EveryOpening {
             resolved: &resolved,
             number,
             thread: options.thread,
@@ -134,7 +134,7 @@ impl Every {
                 .add(leader, EpollEvent::new(EpollFlags::EPOLLIN, 0))
                 .map_err(|e| failed(e.into()))?;
         }
-        let control = Control {
+        let control = CountingSwitch {
             leaders: Arc::new(leaders),
             lost: Arc::default(),
         };
@@ -151,7 +151,7 @@ impl Every {
 
     /// Returns the control that switches counting on and off. Counting is off at first.
     #[must_use]
-    pub fn control(&self) -> Control {
+    pub fn control(&self) -> CountingSwitch {
         self.control.clone()
     }
 
@@ -219,11 +219,11 @@ impl Every {
     }
 
     /// Passes the available moments to `each`, core type by core type, in the order of time. Returns their number.
-    pub fn take(&mut self, mut each: impl FnMut(&Moment<'_>)) -> usize {
+    pub fn take(&mut self, mut each: impl FnMut(&TriggerMoment<'_>)) -> usize {
         let mut taken = 0;
         let lost = &self.control.lost;
         let bytes = &mut self.bytes;
-        for Part {
+        for TypeCounters {
             ring,
             counts,
             members,
@@ -232,7 +232,7 @@ impl Every {
         } in &mut self.parts
         {
             ring.drain(bytes, |record| match record::parse(record) {
-                Record::Sample {
+                RingRecord::Sample {
                     tid,
                     at,
                     counts: counted,
@@ -250,13 +250,13 @@ impl Every {
                         counts[*place].value = Some(value.saturating_sub(*before));
                         *before = value;
                     }
-                    each(&Moment {
+                    each(&TriggerMoment {
                         at_ns: at,
                         thread: tid,
                         counts,
                     });
                 }
-                Record::Lost { records } => drop(lost.fetch_add(records, Ordering::Relaxed)),
+                RingRecord::Lost { records } => drop(lost.fetch_add(records, Ordering::Relaxed)),
                 _ => {}
             });
         }
@@ -265,7 +265,7 @@ impl Every {
 
     /// Returns the names and units of every moment's counts, in the order of the event string.
     #[must_use]
-    pub fn counts(&self) -> &[Count] {
+    pub fn counts(&self) -> &[EventCount] {
         self.parts.first().map_or(&[], |part| &part.counts)
     }
 
@@ -276,7 +276,7 @@ impl Every {
     }
 }
 
-impl Control {
+impl CountingSwitch {
     /// Starts counting.
     ///
     /// # Errors
@@ -309,14 +309,14 @@ impl Control {
 }
 
 /// Counters that are being opened.
-struct Opening<'a> {
+struct EveryOpening<'a> {
     resolved: &'a [Resolved],
     number: u64,
     thread: Option<u32>,
     user_only: bool,
 }
 
-impl<'a> Opening<'a> {
+impl<'a> EveryOpening<'a> {
     /// Returns the names of the PMUs that have a group each; `None` stands for the kernel itself.
     fn pmus(&self) -> Result<Vec<Option<&'a str>>, CounterError> {
         let hardware = |event: &'a Resolved| {
@@ -348,7 +348,11 @@ impl<'a> Opening<'a> {
         })
     }
 
-    fn part(&self, pmu: Option<&str>, several: bool) -> Result<(Part, OwnedFd), CounterError> {
+    fn part(
+        &self,
+        pmu: Option<&str>,
+        several: bool,
+    ) -> Result<(TypeCounters, OwnedFd), CounterError> {
         let on = |event: &'a Resolved| {
             event
                 .encodings
@@ -370,7 +374,7 @@ impl<'a> Opening<'a> {
             let core_type = pmu
                 .filter(|_| several && encoding.is_none_or(|e| !e.software))
                 .map(str::to_owned);
-            counts.push(Count {
+            counts.push(EventCount {
                 name,
                 unit,
                 core_type,
@@ -387,7 +391,7 @@ impl<'a> Opening<'a> {
             _ => CounterError::System { doing: "mapping a ring for moments", source },
         })?;
         Ok((
-            Part {
+            TypeCounters {
                 ring,
                 _members: fds,
                 counts,
@@ -417,6 +421,10 @@ impl<'a> Opening<'a> {
             wake_each: leads,
             ..Attr::default()
         };
-        sys::open(&attr, Scope::Thread(self.thread.unwrap_or(0), None), leader)
+        sys::open(
+            &attr,
+            EventScope::Thread(self.thread.unwrap_or(0), None),
+            leader,
+        )
     }
 }

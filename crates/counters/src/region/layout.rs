@@ -1,6 +1,6 @@
 //! Groups and rows of the events of a region.
 //!
-//! Input: resolved events and the machine's core types. Output: a [`Layout`]. The events of each PMU form a group, which is
+//! Input: resolved events and the machine's core types. Output: a [`RegionLayout`]. The events of each PMU form a group, which is
 //! read by one call; the kernel's own events form another. An event of cores has a row per core type, even if that type cannot
 //! count it. Counts of two core types are never added up.
 
@@ -9,7 +9,7 @@ use crate::perf::resolve::{CoreTypes, Encoding, Resolved};
 
 /// Row of a region's counts: one event on one core type.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Row {
+pub(super) struct RegionRow {
     /// Index of the event in the event string.
     pub(super) event: usize,
     /// Core type of the row; `None` if the event does not depend on it, or there is only one type.
@@ -20,12 +20,12 @@ pub(super) struct Row {
 
 /// Rows of a region's counts, and the groups in which they are counted.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Layout {
-    pub(super) rows: Vec<Row>,
+pub(super) struct RegionLayout {
+    pub(super) rows: Vec<RegionRow>,
     pub(super) groups: Vec<Vec<usize>>,
 }
 
-impl Layout {
+impl RegionLayout {
     pub(super) fn of(events: &[Resolved], core_types: &CoreTypes) -> Result<Self, CounterError> {
         let mut rows = Vec::new();
         for (nth, event) in events.iter().enumerate() {
@@ -51,20 +51,20 @@ impl Layout {
     }
 }
 
-fn rows_of(event: usize, resolved: &Resolved, core_types: &CoreTypes) -> Vec<Row> {
+fn rows_of(event: usize, resolved: &Resolved, core_types: &CoreTypes) -> Vec<RegionRow> {
     let names = &core_types.names;
     if names.len() > 1 && resolved.encodings.iter().all(|e| names.contains(&e.pmu)) {
         let of = |name: &String| resolved.encodings.iter().find(|e| e.pmu == *name).cloned();
         return names
             .iter()
-            .map(|n| Row {
+            .map(|n| RegionRow {
                 event,
                 core_type: Some(n.clone()),
                 encoding: of(n),
             })
             .collect();
     }
-    let row = |e: &Encoding| Row {
+    let row = |e: &Encoding| RegionRow {
         event,
         core_type: None,
         encoding: Some(e.clone()),
@@ -101,7 +101,7 @@ mod tests {
     fn each_core_type_has_a_row_and_each_pmu_a_group() {
         let pmus = hybrid();
         let events = resolve(EVENTS, &parse_set(EVENTS).unwrap(), &pmus).unwrap();
-        let layout = Layout::of(&events, &CoreTypes::of(&pmus)).unwrap();
+        let layout = RegionLayout::of(&events, &CoreTypes::of(&pmus)).unwrap();
         let rows: Vec<_> = layout
             .rows
             .iter()

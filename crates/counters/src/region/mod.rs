@@ -1,6 +1,6 @@
 //! Counters around a section of a program.
 //!
-//! Input: an event string and a thread, usually the calling one. Output: [`Count`]s of the thread's events between
+//! Input: an event string and a thread, usually the calling one. Output: [`EventCount`]s of the thread's events between
 //! [`Region::start`] and [`Region::stop`], added up over all such intervals.
 //!
 //! Counters run from opening to closing, and a region computes the difference of two reads. That is cheaper than switching
@@ -9,9 +9,9 @@
 //! `/sys/bus/event_source/devices/*/rdpmc`). A region of `instructions,cycles` then makes no system call.
 //!
 //! ```no_run
-//! use countersteer_counters::region::{Options, Region};
+//! use countersteer_counters::region::{RegionOptions, Region};
 //!
-//! let mut region = Region::open("task_clock,page_faults", Options::default())?;
+//! let mut region = Region::open("task_clock,page_faults", RegionOptions::default())?;
 //! region.start()?;
 //! let sum: u64 = (0..1000).sum();
 //! region.stop()?;
@@ -35,20 +35,20 @@ use std::sync::OnceLock;
 
 use countersteer_model::counters::parse_set;
 
-use self::layout::{Layout, Row};
-use self::page::Page;
+use self::layout::{RegionLayout, RegionRow};
+use self::page::EventPage;
 use super::{CounterError, Pmus};
-use crate::perf::catalog::{Probe, TASK_CLOCK, probe};
+use crate::perf::catalog::{EventProbe, TASK_CLOCK, probe};
 use crate::perf::limits;
 use crate::perf::resolve::{CoreTypes, Resolved, resolve};
-use crate::perf::sys::{self, Attr, Scope, abi};
+use crate::perf::sys::{self, Attr, EventScope, abi};
 use crate::perf::vendor;
 
-pub use every::{Control, Every, Moment};
-pub use watch::Watch;
+pub use every::{CountingSwitch, Every, TriggerMoment};
+pub use watch::MomentWatch;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct RegionOptions {
     /// TID of the counted thread; `None` for the thread that opens the region.
     pub thread: Option<u32>,
     /// True to include the threads and processes that the thread creates after opening. Their times are added, too.
@@ -57,7 +57,7 @@ pub struct Options {
 
 /// Count of an event, never scaled up for time without a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Count {
+pub struct EventCount {
     /// Event as requested in the string.
     pub name: String,
     /// Unit of the value; empty for plain counts.
@@ -79,28 +79,28 @@ pub struct Count {
 /// has to open its own.
 #[derive(Debug)]
 pub struct Region {
-    counts: Vec<Count>,
-    groups: Vec<Group>,
+    counts: Vec<EventCount>,
+    groups: Vec<RegionGroup>,
     started: bool,
     user_only: bool,
 }
 
 /// Group of counters that are read together.
 #[derive(Debug)]
-struct Group {
+struct RegionGroup {
     leader: OwnedFd,
     _members: Vec<OwnedFd>,
     /// Index of the count of each member.
     places: Vec<usize>,
     /// Page of each member, with the address that identifies the counted thread. `None` unless that thread can read all its
     /// counters without the kernel.
-    pages: Option<(usize, Vec<Page>)>,
+    pages: Option<(usize, Vec<EventPage>)>,
     /// Counts at the start of the interval.
-    base: Reading,
+    base: GroupReading,
     /// Sum of the counts of all ended intervals.
-    sum: Reading,
+    sum: GroupReading,
     /// Counts at the last read.
-    now: Reading,
+    now: GroupReading,
     /// Buffer for the bytes of a read.
     bytes: Vec<u8>,
     /// Buffer for the values of a read.
@@ -108,14 +108,14 @@ struct Group {
 }
 
 /// Counts of the members of a group: value, enabled time and running time of each.
-type Reading = Vec<[u64; 3]>;
+type GroupReading = Vec<[u64; 3]>;
 
 impl Region {
     /// Opens counters for events in the syntax of `steer stat -e`: `instructions,cycles`.
     ///
     /// # Errors
     /// Fails if events are invalid, cannot be counted by this machine or at the same time, or may not be counted.
-    pub fn open(events: &str, options: Options) -> Result<Self, CounterError> {
+    pub fn open(events: &str, options: RegionOptions) -> Result<Self, CounterError> {
         let pmus = machine()?;
         let resolved = resolve(events, &parse_set(events)?, pmus)?;
         if resolved.iter().any(|e| e.every.is_some()) {
@@ -123,19 +123,19 @@ impl Region {
                 "a region counts from start to stop; leave ebs out",
             ));
         }
-        let layout = Layout::of(&resolved, &CoreTypes::of(pmus))?;
-        let opening = Opening {
+        let layout = RegionLayout::of(&resolved, &CoreTypes::of(pmus))?;
+        let opening = RegionOpening {
             resolved: &resolved,
             layout: &layout,
             options,
             user_only: user_only(&resolved)?,
         };
         let groups = opening.groups()?;
-        let count = |row: &Row| {
+        let count = |row: &RegionRow| {
             let planned = &resolved[row.event].planned;
             let name = planned.name.clone();
             let unit = planned.unit.clone();
-            Count {
+            EventCount {
                 name,
                 unit,
                 core_type: row.core_type.clone(),
@@ -187,7 +187,7 @@ impl Region {
         for group in &mut self.groups {
             group.look()?;
         }
-        self.groups.iter_mut().for_each(Group::add);
+        self.groups.iter_mut().for_each(RegionGroup::add);
         Ok(())
     }
 
@@ -196,7 +196,7 @@ impl Region {
     ///
     /// # Errors
     /// Fails if the counters cannot be read.
-    pub fn read(&mut self) -> Result<&[Count], CounterError> {
+    pub fn read(&mut self) -> Result<&[EventCount], CounterError> {
         for group in &mut self.groups {
             if self.started {
                 group.look()?;
@@ -229,7 +229,7 @@ impl Region {
     /// Returns the counts of the last [`Region::read`], for their number and names. Before the first read they have no values
     /// and times.
     #[must_use]
-    pub fn counts(&self) -> &[Count] {
+    pub fn counts(&self) -> &[EventCount] {
         &self.counts
     }
 
@@ -240,7 +240,7 @@ impl Region {
     }
 }
 
-impl Group {
+impl RegionGroup {
     /// Reads the present counts of the group into `now`.
     fn look(&mut self) -> Result<(), CounterError> {
         if let Some((thread, pages)) = &self.pages
@@ -286,7 +286,7 @@ impl Group {
 }
 
 /// Reads all counters without the kernel. Returns false if the kernel must be called instead.
-fn look_at(pages: &[Page], into: &mut Reading) -> bool {
+fn look_at(pages: &[EventPage], into: &mut GroupReading) -> bool {
     pages.iter().zip(into).all(|(page, entry)| {
         let moment = page.read();
         moment
@@ -302,7 +302,7 @@ fn this_thread() -> usize {
 }
 
 /// Returns the PMUs of the machine with the user's lists of events. They are read only once.
-fn machine() -> Result<&'static Pmus, CounterError> {
+pub(crate) fn machine() -> Result<&'static Pmus, CounterError> {
     static MACHINE: OnceLock<Pmus> = OnceLock::new();
     if let Some(known) = MACHINE.get() {
         return Ok(known);
@@ -321,8 +321,8 @@ fn machine() -> Result<&'static Pmus, CounterError> {
 /// Fails if counting user mode is not enough for the events.
 fn user_only(events: &[Resolved]) -> Result<bool, CounterError> {
     match probe(abi::PERF_TYPE_SOFTWARE, TASK_CLOCK) {
-        Probe::UserOnly => {}
-        Probe::Forbidden => return Err(forbidden("task_clock", 2)),
+        EventProbe::UserOnly => {}
+        EventProbe::Forbidden => return Err(forbidden("task_clock", 2)),
         _ => return Ok(false),
     }
     let blind = events.iter().find(|e| e.in_kernel || !e.space.user);
@@ -340,7 +340,7 @@ fn forbidden(event: &str, wanted: i32) -> CounterError {
     }
 }
 
-fn refused(event: &str, source: io::Error) -> CounterError {
+pub(crate) fn refused(event: &str, source: io::Error) -> CounterError {
     match source.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => forbidden(event, 1),
         _ => CounterError::Refused {
@@ -352,15 +352,15 @@ fn refused(event: &str, source: io::Error) -> CounterError {
 }
 
 /// Parameters for opening the counters of a region.
-struct Opening<'a> {
+struct RegionOpening<'a> {
     resolved: &'a [Resolved],
-    layout: &'a Layout,
-    options: Options,
+    layout: &'a RegionLayout,
+    options: RegionOptions,
     user_only: bool,
 }
 
-impl Opening<'_> {
-    fn groups(&self) -> Result<Vec<Group>, CounterError> {
+impl RegionOpening<'_> {
+    fn groups(&self) -> Result<Vec<RegionGroup>, CounterError> {
         let mut absent = vec![None; self.resolved.len()];
         let mut groups = Vec::with_capacity(self.layout.groups.len());
         for rows in &self.layout.groups {
@@ -368,7 +368,8 @@ impl Opening<'_> {
         }
         // An event that one core type lacks may exist on another. An event that all lack is an error.
         for (nth, error) in absent.into_iter().enumerate() {
-            let counted = |g: &Group| g.places.iter().any(|p| self.layout.rows[*p].event == nth);
+            let counted =
+                |g: &RegionGroup| g.places.iter().any(|p| self.layout.rows[*p].event == nth);
             if let Some(code) = error
                 && !groups.iter().any(counted)
             {
@@ -385,7 +386,7 @@ impl Opening<'_> {
         &self,
         rows: &[usize],
         absent: &mut [Option<i32>],
-    ) -> Result<Option<Group>, CounterError> {
+    ) -> Result<Option<RegionGroup>, CounterError> {
         let mut fds = Vec::with_capacity(rows.len());
         let mut places = Vec::with_capacity(rows.len());
         for place in rows {
@@ -415,7 +416,7 @@ impl Opening<'_> {
         let now = empty;
         let bytes = Vec::new();
         let words = Vec::with_capacity(places.len());
-        Ok(Some(Group {
+        Ok(Some(RegionGroup {
             leader,
             _members: fds,
             places,
@@ -445,13 +446,13 @@ impl Opening<'_> {
         };
         sys::open(
             &attr,
-            Scope::Thread(self.options.thread.unwrap_or(0), None),
+            EventScope::Thread(self.options.thread.unwrap_or(0), None),
             leader,
         )
     }
 
     /// Returns the pages of the calling thread's hardware counters; `None` if the kernel must be called.
-    fn pages(&self, rows: &[usize], fds: &[OwnedFd]) -> Option<(usize, Vec<Page>)> {
+    fn pages(&self, rows: &[usize], fds: &[OwnedFd]) -> Option<(usize, Vec<EventPage>)> {
         let software = |place: &usize| {
             self.layout.rows[*place]
                 .encoding
@@ -466,7 +467,11 @@ impl Opening<'_> {
         {
             return None;
         }
-        let pages = fds.iter().map(Page::map).collect::<io::Result<_>>().ok()?;
+        let pages = fds
+            .iter()
+            .map(EventPage::map)
+            .collect::<io::Result<_>>()
+            .ok()?;
         Some((this_thread(), pages))
     }
 }

@@ -17,7 +17,7 @@ use crate::perf::sys::abi::perf_event_mmap_page as Layout;
 
 /// Count of an event at one instant, since the event was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Moment {
+pub(super) struct CountMoment {
     pub(super) value: u64,
     pub(super) enabled_ns: u64,
     pub(super) running_ns: u64,
@@ -73,7 +73,7 @@ extern "C" fn forked() {
 
 /// Mapped page of an open event.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct EventPage {
     base: *const Layout,
     length: usize,
     forks: u64,
@@ -81,9 +81,9 @@ pub(super) struct Page {
 
 // SAFETY: the mapping belongs to this value alone and may be read from any thread. The caller must know whose counters it
 // contains.
-unsafe impl Send for Page {}
+unsafe impl Send for EventPage {}
 
-impl Page {
+impl EventPage {
     /// Maps the page of an event.
     pub(super) fn map(fd: &OwnedFd) -> io::Result<Self> {
         static WATCH: Once = Once::new();
@@ -115,7 +115,7 @@ impl Page {
     }
 
     /// Reads the event's count; `None` if only the kernel knows it. Only the thread that the event counts may call this.
-    pub(super) fn read(&self) -> Option<Moment> {
+    pub(super) fn read(&self) -> Option<CountMoment> {
         if self.forks != FORKS.load(Ordering::Relaxed) {
             return None;
         }
@@ -124,7 +124,7 @@ impl Page {
     }
 }
 
-impl Drop for Page {
+impl Drop for EventPage {
     fn drop(&mut self) {
         // In a child process, another mapping may be at this address by now.
         if self.forks == FORKS.load(Ordering::Relaxed) {
@@ -145,7 +145,7 @@ const ATTEMPTS: u32 = 100;
 ///
 /// # Safety
 /// The caller guarantees that `page` points to a whole readable page.
-unsafe fn read(page: *const Layout, hardware: &impl Hardware) -> Option<Moment> {
+unsafe fn read(page: *const Layout, hardware: &impl Hardware) -> Option<CountMoment> {
     for _ in 0..ATTEMPTS {
         // SAFETY: the caller guarantees that the page is readable. The kernel may change the fields, so each is read once
         // and as volatile.
@@ -166,7 +166,7 @@ unsafe fn read(page: *const Layout, hardware: &impl Hardware) -> Option<Moment> 
 ///
 /// # Safety
 /// Conditions of [`read`] apply.
-unsafe fn read_once(page: *const Layout, hardware: &impl Hardware) -> Option<Moment> {
+unsafe fn read_once(page: *const Layout, hardware: &impl Hardware) -> Option<CountMoment> {
     macro_rules! field {
         ($($name:ident).+) => {
             // SAFETY: the caller guarantees that the page is readable; each field lies within it and is aligned.
@@ -186,7 +186,7 @@ unsafe fn read_once(page: *const Layout, hardware: &impl Hardware) -> Option<Mom
         field!(time_offset),
     );
     let count = signed(hardware.counter(index), field!(pmc_width))?;
-    Some(Moment {
+    Some(CountMoment {
         value: field!(offset).wrapping_add(count) as u64,
         enabled_ns: field!(time_enabled).wrapping_add(since),
         running_ns: field!(time_running).wrapping_add(since),
@@ -243,7 +243,7 @@ mod tests {
         page
     }
 
-    fn moment(page: &Layout, counter: u64) -> Option<Moment> {
+    fn moment(page: &Layout, counter: u64) -> Option<CountMoment> {
         // SAFETY: a whole layout.
         unsafe {
             read(
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn a_count_is_the_kernels_part_and_the_counters() {
         let page = page(MAY_READ | MAY_TIME, 3);
-        let expected = Moment {
+        let expected = CountMoment {
             value: 0x1_0000_0000_0007,
             enabled_ns: 5_100,
             running_ns: 3_100,

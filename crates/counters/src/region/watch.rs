@@ -1,4 +1,4 @@
-//! Callbacks for each [`Moment`](super::every::Moment), in a separate thread.
+//! Callbacks for each [`Moment`](super::every::TriggerMoment), in a separate thread.
 //!
 //! Input: an [`Every`] and a closure. Output: calls of the closure, soon after each moment, until the watch ends. The thread
 //! sleeps between the calls and is never the counted one.
@@ -9,11 +9,11 @@ use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
 use super::super::CounterError;
-use super::every::{Every, Moment};
+use super::every::{Every, TriggerMoment};
 
 /// Thread that passes moments to a closure as they come. The thread ends when this value is dropped.
 #[derive(Debug)]
-pub struct Watch {
+pub struct MomentWatch {
     stop: UnixStream,
     thread: Option<JoinHandle<Result<Every, CounterError>>>,
 }
@@ -25,8 +25,8 @@ impl Every {
     /// Fails if the thread cannot be started.
     pub fn watch(
         self,
-        each: impl FnMut(&Moment<'_>) + Send + 'static,
-    ) -> Result<Watch, CounterError> {
+        each: impl FnMut(&TriggerMoment<'_>) + Send + 'static,
+    ) -> Result<MomentWatch, CounterError> {
         let failed = CounterError::system("starting the thread that watches");
         let (stop, stopped) = UnixStream::pair().map_err(&failed)?;
         let run = move || hand_on(self, &stopped, each);
@@ -34,7 +34,7 @@ impl Every {
             .name("countersteer".into())
             .spawn(run)
             .map_err(failed)?;
-        Ok(Watch {
+        Ok(MomentWatch {
             stop,
             thread: Some(thread),
         })
@@ -44,7 +44,7 @@ impl Every {
 fn hand_on(
     mut every: Every,
     stopped: &UnixStream,
-    mut each: impl FnMut(&Moment<'_>),
+    mut each: impl FnMut(&TriggerMoment<'_>),
 ) -> Result<Every, CounterError> {
     let stops = || {
         stopped
@@ -62,7 +62,7 @@ fn hand_on(
     }
 }
 
-impl Watch {
+impl MomentWatch {
     /// Ends the thread after it has passed on all moments. Returns the watched counters.
     ///
     /// # Errors
@@ -83,7 +83,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for MomentWatch {
     fn drop(&mut self) {
         let _ = self.join();
     }
@@ -93,7 +93,7 @@ impl Drop for Watch {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use super::super::Options;
+    use super::super::RegionOptions;
     use super::*;
 
     /// Touches new pages, each a page fault.
@@ -114,7 +114,7 @@ mod tests {
     }
 
     fn opened(events: &str, number: u64) -> Option<Every> {
-        match Every::open(events, number, Options::default()) {
+        match Every::open(events, number, RegionOptions::default()) {
             Ok(every) => Some(every),
             Err(error @ CounterError::Forbidden { .. }) => {
                 countersteer_fuzz::skipped(format_args!("nothing is counted here ({error})"));
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn zero_events_and_inheritance_are_refused() {
-        let error = Every::open("page_faults", 0, Options::default())
+        let error = Every::open("page_faults", 0, RegionOptions::default())
             .unwrap_err()
             .to_string();
         assert!(error.contains("at least 1"), "{error}");
@@ -232,7 +232,7 @@ mod tests {
             Every::open(
                 "page_faults",
                 1,
-                Options {
+                RegionOptions {
                     inherit: true,
                     thread: None
                 }

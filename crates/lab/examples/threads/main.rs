@@ -12,10 +12,10 @@ use std::path::Path;
 
 use anyhow::Context;
 use countersteer_lab::threads::candidates::{Candidate, candidates};
-use countersteer_lab::threads::search::{Limits, Runner, search};
+use countersteer_lab::threads::search::{CandidateTimer, SearchLimits, search};
 use countersteer_lab::{LoadedMachine, experiment};
 use countersteer_model::policy::{PolicyRng, policy_rng};
-use countersteer_report::table::Spread;
+use countersteer_report::table::SeedSpread;
 use programs::{Structured, drawn, shipped};
 use rand::RngExt;
 use rayon::prelude::*;
@@ -94,7 +94,7 @@ struct Simulated<'a> {
     rng: PolicyRng,
 }
 
-impl Runner for Simulated<'_> {
+impl CandidateTimer for Simulated<'_> {
     fn seconds(&mut self, candidate: &Candidate) -> anyhow::Result<Option<f64>> {
         let row = self.choices.iter().position(|c| c == candidate);
         let row = row.context("a candidate of another machine")?;
@@ -146,9 +146,9 @@ fn judged(
         noise,
         rng: policy_rng(7),
     };
-    let limits = Limits {
+    let limits = SearchLimits {
         trials,
-        ..Limits::default()
+        ..SearchLimits::default()
     };
     let found = search(
         &mut choices.to_vec(),
@@ -168,10 +168,10 @@ fn judged(
 }
 
 fn summary(cases: &[Case]) -> String {
-    let excess = Spread::of(cases.iter().map(Case::excess));
+    let excess = SeedSpread::of(cases.iter().map(Case::excess));
     let within = cases.iter().filter(|case| case.excess() <= 0.03).count();
     let trials: usize = cases.iter().map(|case| case.trials).sum();
-    let default = Spread::of(cases.iter().map(|case| case.default_s / case.best.1 - 1.0));
+    let default = SeedSpread::of(cases.iter().map(|case| case.default_s / case.best.1 - 1.0));
     format!(
         "Of {} searches {within} are within 3 % of the best candidate; median {:.2} %, worst {:.1} %; {:.1} trials on average. The default is \
          above the best by {:.1} % in the median and {:.0} % at worst.",

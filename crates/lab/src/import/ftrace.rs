@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use countersteer_model::textfile::TextError;
 
 use super::Tasks;
-use super::timeline::{Timeline, What};
+use super::timeline::{SchedEvent, SchedTimeline};
 
 pub fn detects(bytes: &[u8]) -> bool {
     let head = &bytes[..bytes.len().min(1 << 20)];
@@ -17,7 +17,7 @@ pub fn detects(bytes: &[u8]) -> bool {
 
 pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
     let text = String::from_utf8_lossy(&bytes);
-    let mut timeline = Timeline::default();
+    let mut timeline = SchedTimeline::default();
     let mut lost = false;
     let mut others: BTreeMap<&str, u64> = BTreeMap::new();
     for (nth, line) in text.lines().enumerate() {
@@ -78,7 +78,7 @@ fn name_of_event(line: &str) -> Option<&str> {
 }
 
 /// Time of an event in ns, and its CPU.
-type Place = (u64, Option<u32>);
+type EventPlace = (u64, Option<u32>);
 
 /// Parses the CPU in brackets before the time, as in `[003]`. A name in brackets would be further ahead.
 fn cpu(head: &str) -> Option<u32> {
@@ -100,35 +100,35 @@ fn time_ns(head: &str) -> Option<u64> {
         .checked_add(fraction * 10_u64.pow(9 - digits))
 }
 
-fn switch(timeline: &mut Timeline, (time_ns, cpu): Place, fields: &str) -> Option<()> {
+fn switch(timeline: &mut SchedTimeline, (time_ns, cpu): EventPlace, fields: &str) -> Option<()> {
     let (prev, next) = fields.split_once(" ==> ")?;
-    let prev = Thread::parse(prev, "prev_")?;
-    let next = Thread::parse(next, "next_")?;
+    let prev = FtraceThread::parse(prev, "prev_")?;
+    let next = FtraceThread::parse(next, "next_")?;
     // R means runnable and R+ preempted; in every other state, the thread waits.
     let sleeps = !prev.state.starts_with('R');
     prev.describe(timeline, time_ns);
     next.describe(timeline, time_ns);
-    timeline.push(time_ns, cpu, prev.tid, What::Out { sleeps });
-    timeline.push(time_ns, cpu, next.tid, What::In);
+    timeline.push(time_ns, cpu, prev.tid, SchedEvent::Out { sleeps });
+    timeline.push(time_ns, cpu, next.tid, SchedEvent::In);
     Some(())
 }
 
-fn wakeup(timeline: &mut Timeline, (time_ns, cpu): Place, fields: &str) -> Option<()> {
-    let thread = Thread::parse(fields, "")?;
+fn wakeup(timeline: &mut SchedTimeline, (time_ns, cpu): EventPlace, fields: &str) -> Option<()> {
+    let thread = FtraceThread::parse(fields, "")?;
     thread.describe(timeline, time_ns);
-    timeline.push(time_ns, cpu, thread.tid, What::Woken);
+    timeline.push(time_ns, cpu, thread.tid, SchedEvent::Woken);
     Some(())
 }
 
 /// Fields of one thread in an event.
-struct Thread<'a> {
+struct FtraceThread<'a> {
     name: &'a str,
     tid: i32,
     priority: Option<i32>,
     state: &'a str,
 }
 
-impl<'a> Thread<'a> {
+impl<'a> FtraceThread<'a> {
     /// Parses `prev_comm=a b prev_pid=7 prev_prio=120 prev_state=S`, or `a b:7 [120] S`.
     fn parse(fields: &'a str, prefix: &str) -> Option<Self> {
         if let Some(rest) = fields.strip_prefix(&format!("{prefix}comm=")) {
@@ -152,7 +152,7 @@ impl<'a> Thread<'a> {
         })
     }
 
-    fn describe(&self, timeline: &mut Timeline, time_ns: u64) {
+    fn describe(&self, timeline: &mut SchedTimeline, time_ns: u64) {
         timeline.name(time_ns, self.tid, self.name);
         if let Some(priority) = self.priority {
             timeline.priority(self.tid, priority);

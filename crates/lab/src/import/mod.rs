@@ -23,7 +23,7 @@ use countersteer_model::profile::Profile;
 use countersteer_model::textfile::TextError;
 use countersteer_model::workload::{Workload, WorkloadProgram};
 
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 use crate::library;
 
 /// Number of bytes at the start of a file from which its format is detected.
@@ -31,7 +31,7 @@ const HEAD: u64 = 1 << 20;
 
 /// Behaviour of one thread, or of several similar threads.
 #[derive(Clone, Debug, PartialEq)]
-struct Task {
+struct ImportedTask {
     name: String,
     /// CPU time of each thread, in seconds.
     cpu_s: f64,
@@ -52,7 +52,7 @@ struct Task {
 /// Tasks found in a file.
 #[derive(Debug, Default)]
 struct Tasks {
-    tasks: Vec<Task>,
+    tasks: Vec<ImportedTask>,
     /// Sentences about parts of the file that were omitted.
     warnings: Vec<String>,
 }
@@ -101,7 +101,7 @@ pub static FORMATS: [Format; 5] = [
 
 /// Options that provide information missing in the file.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ImportOptions {
     /// Name of a [`Format`]; `None` to detect the format.
     pub format: Option<String>,
     /// Profile of every thread: the name of a shipped program, or a file.
@@ -114,7 +114,7 @@ pub struct Options {
     pub min_share: f64,
 }
 
-impl Default for Options {
+impl Default for ImportOptions {
     fn default() -> Self {
         Self {
             format: None,
@@ -128,7 +128,7 @@ impl Default for Options {
 
 /// Imported workload with warnings about it.
 #[derive(Debug)]
-pub struct Imported {
+pub struct ImportedWorkload {
     pub workload: Workload,
     /// Workload as the text of a TOML file.
     pub text: String,
@@ -141,7 +141,11 @@ pub struct Imported {
 /// # Errors
 /// Fails if the stream has an unknown format, is too long or damaged, or has no thread that ran. Also fails if a profile does not
 /// exist.
-pub fn import(path: &str, stream: impl Read, options: &Options) -> anyhow::Result<Imported> {
+pub fn import(
+    path: &str,
+    stream: impl Read,
+    options: &ImportOptions,
+) -> anyhow::Result<ImportedWorkload> {
     let Tasks { tasks, warnings } = tasks(path, stream, options)?;
     let mut program = Vec::new();
     for task in tasks {
@@ -156,7 +160,7 @@ pub fn import(path: &str, stream: impl Read, options: &Options) -> anyhow::Resul
     };
     let text = as_file(&workload, options)?;
     Workload::parse(path, &text).context("the workload that was made is not valid")?;
-    Ok(Imported {
+    Ok(ImportedWorkload {
         workload,
         text,
         warnings,
@@ -179,7 +183,7 @@ pub struct TaskSet {
 pub fn task_set(
     path: &str,
     stream: impl Read,
-    options: &Options,
+    options: &ImportOptions,
     set: &str,
 ) -> anyhow::Result<TaskSet> {
     let Tasks {
@@ -192,7 +196,7 @@ pub fn task_set(
 }
 
 /// Reads the tasks of a stream that have enough CPU time.
-fn tasks(path: &str, mut stream: impl Read, options: &Options) -> anyhow::Result<Tasks> {
+fn tasks(path: &str, mut stream: impl Read, options: &ImportOptions) -> anyhow::Result<Tasks> {
     let cannot = || library::cannot_read(path.as_ref());
     let mut bytes = Vec::new();
     let mut head = (&mut stream).take(HEAD);
@@ -222,14 +226,14 @@ fn find(path: &str, bytes: &[u8], name: Option<&str>) -> anyhow::Result<&'static
         let known = known.join("; ");
         match name {
             Some(name) => failure(
-                Kind::Usage,
+                FaultKind::Usage,
                 format!("there is no format `{name}`; known are {known}"),
             ),
             None => {
                 let looks = other::looks_like(bytes);
                 let looks = looks.map_or_else(String::new, |it| format!("; {it}"));
                 failure(
-                    Kind::BadInput,
+                    FaultKind::BadInput,
                     format!("{path} is not in a supported format{looks} (kinds are {known})"),
                 )
             }
@@ -238,10 +242,14 @@ fn find(path: &str, bytes: &[u8], name: Option<&str>) -> anyhow::Result<&'static
 }
 
 /// Returns the tasks with at least this fraction of all CPU time. Adds a warning about the others.
-fn keep_large(tasks: Vec<Task>, min_share: f64, warnings: &mut Vec<String>) -> Vec<Task> {
-    let time = |t: &Task| t.cpu_s * f64::from(t.copies);
+fn keep_large(
+    tasks: Vec<ImportedTask>,
+    min_share: f64,
+    warnings: &mut Vec<String>,
+) -> Vec<ImportedTask> {
+    let time = |t: &ImportedTask| t.cpu_s * f64::from(t.copies);
     let all: f64 = tasks.iter().map(time).sum();
-    let (large, small): (Vec<Task>, Vec<Task>) = tasks
+    let (large, small): (Vec<ImportedTask>, Vec<ImportedTask>) = tasks
         .into_iter()
         .partition(|t| t.cpu_s > 0.0 && time(t) >= min_share * all);
     let threads: u32 = small.iter().map(|t| t.copies).sum();
@@ -254,8 +262,8 @@ fn keep_large(tasks: Vec<Task>, min_share: f64, warnings: &mut Vec<String>) -> V
     large
 }
 
-impl Task {
-    fn program(self, options: &Options) -> anyhow::Result<WorkloadProgram> {
+impl ImportedTask {
+    fn program(self, options: &ImportOptions) -> anyhow::Result<WorkloadProgram> {
         let profile = options
             .profile_of
             .get(&self.name)
@@ -308,7 +316,7 @@ fn profile_named(name: &str) -> anyhow::Result<(String, u64)> {
     Ok((path, profile.instructions()))
 }
 
-fn read_profile(name: &str) -> anyhow::Result<library::Text> {
+fn read_profile(name: &str) -> anyhow::Result<library::LibraryText> {
     if raw::path(name.as_ref()).is_file() {
         return library::read(name.as_ref());
     }
@@ -316,7 +324,7 @@ fn read_profile(name: &str) -> anyhow::Result<library::Text> {
 }
 
 /// Returns the text of the workload file: an introduction, and the values that differ from a program's defaults.
-fn as_file(workload: &Workload, options: &Options) -> anyhow::Result<String> {
+fn as_file(workload: &Workload, options: &ImportOptions) -> anyhow::Result<String> {
     let usual = toml::to_string(&WorkloadProgram::default())?;
     let usual: Vec<&str> = usual.lines().collect();
     let mut text = format!(

@@ -3,12 +3,12 @@
 //! Input: the head of a file. Output: a sentence for the error message, if the format is known.
 
 /// Unsupported file format that is identified by its first bytes.
-struct Kind {
+struct OtherFormat {
     magic: &'static [u8],
     sentence: &'static str,
 }
 
-const KINDS: [Kind; 11] = [
+const KINDS: [OtherFormat; 11] = [
     kind(
         b"\x1f\x8b",
         "it looks like gzip: unpack it first (`gunzip`)",
@@ -49,8 +49,8 @@ const KINDS: [Kind; 11] = [
     ),
 ];
 
-const fn kind(magic: &'static [u8], sentence: &'static str) -> Kind {
-    Kind { magic, sentence }
+const fn kind(magic: &'static [u8], sentence: &'static str) -> OtherFormat {
+    OtherFormat { magic, sentence }
 }
 
 /// Returns a sentence about a file of a known unsupported format; `None` for other files.

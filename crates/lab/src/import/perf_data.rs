@@ -9,7 +9,7 @@ use linux_perf_data::linux_perf_event_reader::{
 use linux_perf_data::{Endianness, PerfFileReader, PerfFileRecord};
 
 use super::Tasks;
-use super::timeline::{Timeline, What};
+use super::timeline::{SchedEvent, SchedTimeline};
 
 mod header;
 
@@ -33,9 +33,9 @@ fn read_records(path: &str, bytes: Vec<u8>, names: &[String]) -> Result<Tasks, T
         mut perf_file,
         mut record_iter,
     } = PerfFileReader::parse_file(std::io::Cursor::new(bytes)).map_err(|e| damaged(&e))?;
-    let mut reader = Reader {
+    let mut reader = PerfDataReader {
         little_endian: perf_file.endian() == Endianness::LittleEndian,
-        ..Reader::default()
+        ..PerfDataReader::default()
     };
     while let Some(record) = record_iter
         .next_record(&mut perf_file)
@@ -67,15 +67,15 @@ fn read_records(path: &str, bytes: Vec<u8>, names: &[String]) -> Result<Tasks, T
 }
 
 #[derive(Default)]
-struct Reader {
-    timeline: Timeline,
+struct PerfDataReader {
+    timeline: SchedTimeline,
     little_endian: bool,
     lost: u64,
     /// Number of samples without a time, or with fewer fields than the kernel writes.
     unread: u64,
 }
 
-impl Reader {
+impl PerfDataReader {
     fn see(&mut self, event: &str, common: &CommonData, record: EventRecord<'_>) {
         match record {
             EventRecord::Comm(comm) => {
@@ -87,7 +87,7 @@ impl Reader {
             EventRecord::Fork(fork) => self.inherit(fork.timestamp, fork.ptid, fork.tid),
             // A thread that is counted alone has no context switch at its exit.
             EventRecord::Exit(exit) => {
-                let out = What::Out { sleeps: false };
+                let out = SchedEvent::Out { sleeps: false };
                 self.timeline
                     .push(exit.timestamp, common.cpu, exit.tid, out);
             }
@@ -128,14 +128,16 @@ impl Reader {
                 self.timeline.priority(next, self.int(raw, 60)?);
                 let sleeps = state & 0xff != 0;
                 self.timeline
-                    .push(time_ns, sample.cpu, prev, What::Out { sleeps });
-                self.timeline.push(time_ns, sample.cpu, next, What::In);
+                    .push(time_ns, sample.cpu, prev, SchedEvent::Out { sleeps });
+                self.timeline
+                    .push(time_ns, sample.cpu, next, SchedEvent::In);
             }
             "sched:sched_waking" | "sched:sched_wakeup" | "sched:sched_wakeup_new" => {
                 let tid = self.int(raw, 24)?;
                 self.timeline.name(time_ns, tid, &comm(raw, 8)?);
                 self.timeline.priority(tid, self.int(raw, 28)?);
-                self.timeline.push(time_ns, sample.cpu, tid, What::Woken);
+                self.timeline
+                    .push(time_ns, sample.cpu, tid, SchedEvent::Woken);
             }
             _ => {}
         }
@@ -152,10 +154,10 @@ impl Reader {
     }
 }
 
-fn what(switch: &ContextSwitchRecord) -> What {
+fn what(switch: &ContextSwitchRecord) -> SchedEvent {
     match switch {
-        ContextSwitchRecord::In { .. } => What::In,
-        ContextSwitchRecord::Out { preempted, .. } => What::Out {
+        ContextSwitchRecord::In { .. } => SchedEvent::In,
+        ContextSwitchRecord::Out { preempted, .. } => SchedEvent::Out {
             sleeps: *preempted == TaskWasPreempted::No,
         },
     }

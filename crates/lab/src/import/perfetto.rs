@@ -6,10 +6,10 @@ use countersteer_model::textfile::TextError;
 use prost::Message;
 
 use super::Tasks;
-use super::timeline::{Timeline, What};
+use super::timeline::{SchedEvent, SchedTimeline};
 
 #[derive(Clone, PartialEq, Message)]
-struct Trace {
+struct ParsedTrace {
     #[prost(message, repeated, tag = "1")]
     packet: Vec<Packet>,
 }
@@ -28,19 +28,19 @@ struct Bundle {
     #[prost(uint32, optional, tag = "1")]
     cpu: Option<u32>,
     #[prost(message, repeated, tag = "2")]
-    event: Vec<Event>,
+    event: Vec<PerfettoEvent>,
     #[prost(bool, optional, tag = "3")]
     lost_events: Option<bool>,
     #[prost(message, optional, tag = "4")]
-    compact_sched: Option<Compact>,
+    compact_sched: Option<CompactEvents>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Event {
+struct PerfettoEvent {
     #[prost(uint64, optional, tag = "1")]
     timestamp: Option<u64>,
     #[prost(message, optional, tag = "4")]
-    sched_switch: Option<Switch>,
+    sched_switch: Option<PerfettoSwitch>,
     #[prost(message, optional, tag = "17")]
     sched_wakeup: Option<Wakeup>,
     #[prost(message, optional, tag = "20")]
@@ -50,7 +50,7 @@ struct Event {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Switch {
+struct PerfettoSwitch {
     #[prost(string, optional, tag = "1")]
     prev_comm: Option<String>,
     #[prost(int32, optional, tag = "2")]
@@ -79,7 +79,7 @@ struct Wakeup {
 
 /// Compact form of events: one column per field; times are differences from the previous row.
 #[derive(Clone, PartialEq, Message)]
-struct Compact {
+struct CompactEvents {
     #[prost(uint64, repeated, tag = "1")]
     switch_timestamp: Vec<u64>,
     #[prost(int64, repeated, tag = "2")]
@@ -122,7 +122,7 @@ pub fn detects(bytes: &[u8]) -> bool {
 }
 
 pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
-    let trace = Trace::decode(&*bytes).map_err(|e| {
+    let trace = ParsedTrace::decode(&*bytes).map_err(|e| {
         TextError::value(path, format!("this is not a complete Perfetto trace: {e}"))
     })?;
     if trace.packet.iter().any(|p| p.compressed_packets.is_some()) {
@@ -134,7 +134,7 @@ pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
         .into_iter()
         .filter_map(|p| p.ftrace_events)
         .collect();
-    let mut timeline = Timeline::default();
+    let mut timeline = SchedTimeline::default();
     let lost = bundles.iter().any(|b| b.lost_events == Some(true));
     let mut running: Vec<Option<i32>> = Vec::new();
     for bundle in bundles {
@@ -158,7 +158,7 @@ pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
     Ok(timeline.tasks(lost.into_iter().collect()))
 }
 
-fn see(timeline: &mut Timeline, cpu: Option<u32>, event: Event) {
+fn see(timeline: &mut SchedTimeline, cpu: Option<u32>, event: PerfettoEvent) {
     let time_ns = event.timestamp.unwrap_or(0);
     if let Some(switch) = event.sched_switch {
         let prev = switch.prev_pid.unwrap_or(0);
@@ -177,8 +177,8 @@ fn see(timeline: &mut Timeline, cpu: Option<u32>, event: Event) {
             timeline.priority(tid, priority.unwrap_or(120));
         }
         let sleeps = sleeps(switch.prev_state.unwrap_or(0));
-        timeline.push(time_ns, cpu, prev, What::Out { sleeps });
-        timeline.push(time_ns, cpu, next, What::In);
+        timeline.push(time_ns, cpu, prev, SchedEvent::Out { sleeps });
+        timeline.push(time_ns, cpu, next, SchedEvent::In);
     }
     let woken = event
         .sched_waking
@@ -188,13 +188,18 @@ fn see(timeline: &mut Timeline, cpu: Option<u32>, event: Event) {
         let tid = woken.pid.unwrap_or(0);
         timeline.name(time_ns, tid, woken.comm.as_deref().unwrap_or_default());
         timeline.priority(tid, woken.prio.unwrap_or(120));
-        timeline.push(time_ns, cpu, tid, What::Woken);
+        timeline.push(time_ns, cpu, tid, SchedEvent::Woken);
     }
 }
 
 /// Adds the rows of the compact form. A row names only the next thread; the previous thread is the next one of the CPU's row
 /// before.
-fn unpack(timeline: &mut Timeline, cpu: Option<u32>, compact: &Compact, running: &mut Option<i32>) {
+fn unpack(
+    timeline: &mut SchedTimeline,
+    cpu: Option<u32>,
+    compact: &CompactEvents,
+    running: &mut Option<i32>,
+) {
     let mut time_ns = 0_u64;
     for (row, delta) in compact.switch_timestamp.iter().enumerate() {
         time_ns = time_ns.saturating_add(*delta);
@@ -209,14 +214,14 @@ fn unpack(timeline: &mut Timeline, cpu: Option<u32>, compact: &Compact, running:
         let state = compact.switch_prev_state.get(row).copied().unwrap_or(0);
         if let Some(prev) = running.replace(next) {
             let sleeps = sleeps(state);
-            timeline.push(time_ns, cpu, prev, What::Out { sleeps });
+            timeline.push(time_ns, cpu, prev, SchedEvent::Out { sleeps });
         }
-        timeline.push(time_ns, cpu, next, What::In);
+        timeline.push(time_ns, cpu, next, SchedEvent::In);
     }
     let mut time_ns = 0_u64;
     for (delta, tid) in compact.waking_timestamp.iter().zip(&compact.waking_pid) {
         time_ns = time_ns.saturating_add(*delta);
-        timeline.push(time_ns, cpu, *tid, What::Woken);
+        timeline.push(time_ns, cpu, *tid, SchedEvent::Woken);
     }
 }
 
@@ -230,25 +235,25 @@ pub(super) fn full<'a>(
         u64,
         (i32, &str, i64),
         (i32, &str),
-    )| Event {
+    )| PerfettoEvent {
         timestamp: Some(time_ns),
-        sched_switch: Some(Switch {
+        sched_switch: Some(PerfettoSwitch {
             prev_comm: Some(prev_comm.into()),
             prev_pid: Some(prev),
             prev_state: Some(state),
             next_comm: Some(next_comm.into()),
             next_pid: Some(next),
-            ..Switch::default()
+            ..PerfettoSwitch::default()
         }),
-        ..Event::default()
+        ..PerfettoEvent::default()
     };
-    let wake = |(time_ns, tid)| Event {
+    let wake = |(time_ns, tid)| PerfettoEvent {
         timestamp: Some(time_ns),
         sched_waking: Some(Wakeup {
             pid: Some(tid),
             ..Wakeup::default()
         }),
-        ..Event::default()
+        ..PerfettoEvent::default()
     };
     let event = wakes
         .into_iter()
@@ -267,7 +272,7 @@ pub(super) fn compact<'a>(
     switches: impl Iterator<Item = (u64, i64, i32, &'a str)>,
     wakes: impl IntoIterator<Item = (u64, i32)>,
 ) -> impl Message {
-    let mut compact = Compact::default();
+    let mut compact = CompactEvents::default();
     let mut last_ns = 0;
     for (row, (time_ns, state, next, name)) in switches.enumerate() {
         compact.switch_timestamp.push(time_ns - last_ns);
@@ -290,12 +295,12 @@ pub(super) fn compact<'a>(
 }
 
 #[cfg(test)]
-fn of_bundle(bundle: Bundle) -> Trace {
+fn of_bundle(bundle: Bundle) -> ParsedTrace {
     let packet = Packet {
         ftrace_events: Some(bundle),
         compressed_packets: None,
     };
-    Trace {
+    ParsedTrace {
         packet: vec![packet],
     }
 }

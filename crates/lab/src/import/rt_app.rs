@@ -13,8 +13,8 @@ use countersteer_model::textfile::TextError;
 use jsonc_parser::ast::{Object, ObjectProp, Value};
 use jsonc_parser::common::Ranged;
 
-use super::{Task, Tasks};
-use rates::Pass;
+use super::{ImportedTask, Tasks};
+use rates::TaskPass;
 
 const US: f64 = 1e-6;
 /// Seconds that are imported of tasks without an end.
@@ -44,7 +44,7 @@ pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
     let text = std::str::from_utf8(&bytes)
         .map_err(|e| TextError::value(path, format!("this is not text: {e}")))?;
     let text = &*dialect::completed(text);
-    let file = File { path, text };
+    let file = RtAppFile { path, text };
     let parsed = jsonc_parser::parse_to_ast(text, &Default::default(), &Default::default());
     let parsed = parsed
         .map_err(|e| TextError::at_offset(path, text, e.range().start, e.kind().to_string()))?;
@@ -63,7 +63,7 @@ pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
     let duration_s = global
         .and_then(|g| number(g, "duration"))
         .filter(|d| *d > 0.0);
-    let mut reader = Reader {
+    let mut reader = RtAppReader {
         file,
         duration_s,
         not_kept: BTreeSet::new(),
@@ -79,10 +79,10 @@ pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
     for task in &tasks.properties {
         known.push(reader.task(task)?);
     }
-    let passes: Vec<Pass> = known.iter().map(|task| task.pass.clone()).collect();
+    let passes: Vec<TaskPass> = known.iter().map(|task| task.pass.clone()).collect();
     let rates = rates::rates(&passes);
     let read = known.into_iter().zip(rates);
-    let read: Vec<Task> = read
+    let read: Vec<ImportedTask> = read
         .filter_map(|(task, passes_per_s)| reader.paced(task, passes_per_s))
         .collect();
     if !reader.not_kept.is_empty() {
@@ -98,12 +98,12 @@ pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
 }
 
 #[derive(Clone, Copy)]
-struct File<'a> {
+struct RtAppFile<'a> {
     path: &'a str,
     text: &'a str,
 }
 
-impl File<'_> {
+impl RtAppFile<'_> {
     fn error(&self, at: &impl Ranged, why: impl Into<String>) -> TextError {
         TextError::at_offset(self.path, self.text, at.range().start, why)
     }
@@ -144,24 +144,24 @@ fn number(object: &Object<'_>, name: &str) -> Option<f64> {
 }
 
 /// Task whose rate of being resumed is not yet known.
-struct Known {
+struct ResumedTask {
     name: String,
     loops: Option<f64>,
     copies: u32,
     start_s: f64,
     nice: i8,
     cpus: Option<String>,
-    pass: Pass,
+    pass: TaskPass,
 }
 
-struct Reader<'a> {
-    file: File<'a>,
+struct RtAppReader<'a> {
+    file: RtAppFile<'a>,
     duration_s: Option<f64>,
     not_kept: BTreeSet<String>,
     warnings: Vec<String>,
 }
 
-impl Reader<'_> {
+impl RtAppReader<'_> {
     /// Records that a field was omitted, unless its name is in `kept`.
     fn account(&mut self, of: &str, name: &str, kept: &[&str]) {
         if !kept.contains(&name) {
@@ -169,7 +169,7 @@ impl Reader<'_> {
         }
     }
 
-    fn task(&mut self, prop: &ObjectProp<'_>) -> Result<Known, TextError> {
+    fn task(&mut self, prop: &ObjectProp<'_>) -> Result<ResumedTask, TextError> {
         let name = prop.name.as_str();
         let Some(object) = prop.value.as_object() else {
             return Err(self
@@ -192,7 +192,7 @@ impl Reader<'_> {
             .properties
             .iter()
             .find(|p| p.name.as_str() == "delay");
-        Ok(Known {
+        Ok(ResumedTask {
             name: name.to_owned(),
             loops: number(object, "loop").filter(|l| *l > 0.0),
             copies: copies as u32,
@@ -204,7 +204,7 @@ impl Reader<'_> {
     }
 
     /// Returns the task at the rate at which others resume it; `None` if it has no thread.
-    fn paced(&mut self, task: Known, passes_per_s: f64) -> Option<Task> {
+    fn paced(&mut self, task: ResumedTask, passes_per_s: f64) -> Option<ImportedTask> {
         let is_resumed = passes_per_s > 0.0;
         let pass = if is_resumed {
             task.pass.paced(passes_per_s)
@@ -220,7 +220,7 @@ impl Reader<'_> {
             ));
             1.0
         };
-        (task.copies > 0).then_some(Task {
+        (task.copies > 0).then_some(ImportedTask {
             name: task.name,
             cpu_s: pass.run_s * times,
             // The last sleep of a run ends the run and is not counted.
@@ -234,14 +234,14 @@ impl Reader<'_> {
     }
 
     /// Returns the sum of all phases of a task, each repeated as often as its `loop` states.
-    fn passes(&mut self, name: &str, task: &Object<'_>) -> Result<Pass, TextError> {
+    fn passes(&mut self, name: &str, task: &Object<'_>) -> Result<TaskPass, TextError> {
         let Some(phases) = self.file.object(task, "phases")? else {
             return self.events(name, task, &OF_TASKS);
         };
         for prop in &task.properties {
             self.account("", prop.name.as_str(), &OF_TASKS);
         }
-        let mut pass = Pass::default();
+        let mut pass = TaskPass::default();
         for phase in &phases.properties {
             let label = phase.name.as_str();
             let Some(object) = phase.value.as_object() else {
@@ -261,8 +261,8 @@ impl Reader<'_> {
         task: &str,
         object: &Object<'_>,
         fields: &[&str],
-    ) -> Result<Pass, TextError> {
-        let mut pass = Pass::default();
+    ) -> Result<TaskPass, TextError> {
+        let mut pass = TaskPass::default();
         let mut since_timer_s = 0.0;
         for prop in &object.properties {
             let name = prop.name.as_str();
@@ -318,7 +318,7 @@ impl Reader<'_> {
     }
 
     /// Returns the number of passes through a task's phases, limited by the total duration.
-    fn times(&mut self, task: &Known, length_s: f64) -> f64 {
+    fn times(&mut self, task: &ResumedTask, length_s: f64) -> f64 {
         let until = self
             .duration_s
             .map(|d| ((d - task.start_s) / length_s).max(0.0));

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use super::Task;
+use super::ImportedTask;
 
 /// Longest name in a line.
 const LONGEST: usize = 31;
@@ -19,7 +19,7 @@ const STEP_US: f64 = 1000.0;
 /// # Errors
 /// Returns a sentence with the error if there are too many tasks, or if `set` is no name for a set.
 pub(super) fn lines(
-    tasks: &[Task],
+    tasks: &[ImportedTask],
     set: &str,
     warnings: &mut Vec<String>,
 ) -> Result<String, String> {

@@ -313,7 +313,7 @@ fn fragments_and_old_forms_of_rt_app_are_said_to_be_such() {
 
 #[test]
 fn an_imported_workload_sleeps_as_long_as_its_origin() {
-    let options = Options::default();
+    let options = ImportOptions::default();
     let imported = import("w.txt", ftrace_text().as_bytes(), &options).unwrap();
     let worker = &imported.workload.program[1];
     assert_eq!(
@@ -343,16 +343,16 @@ fn an_imported_workload_sleeps_as_long_as_its_origin() {
 
 #[test]
 fn what_cannot_be_read_is_said() {
-    let error = import("x", &b"nothing"[..], &Options::default())
+    let error = import("x", &b"nothing"[..], &ImportOptions::default())
         .unwrap_err()
         .to_string();
     assert!(
         error.contains("not in a supported format") && error.contains("rt-app"),
         "{error}"
     );
-    let unknown = Options {
+    let unknown = ImportOptions {
         profile: "nosuch".into(),
-        ..Options::default()
+        ..ImportOptions::default()
     };
     let error = import("x", ftrace_text().as_bytes(), &unknown)
         .unwrap_err()

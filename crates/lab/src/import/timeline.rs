@@ -6,13 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::{Task, Tasks};
+use super::{ImportedTask, Tasks};
 
 const NS: f64 = 1e-9;
 
 /// Scheduling event of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum SchedEvent {
     In,
     Out { sleeps: bool },
     Woken,
@@ -20,15 +20,15 @@ pub enum What {
 
 /// Event of a thread; the CPU is `None` if the file does not contain it.
 #[derive(Clone, Copy, Debug)]
-struct Event {
+struct TimelineEvent {
     time_ns: u64,
     cpu: Option<u32>,
     tid: i32,
-    what: What,
+    what: SchedEvent,
 }
 
 #[derive(Debug, Default)]
-struct Thread {
+struct TimelineThread {
     /// CPU on which the thread runs, and the time since when it does.
     running: Option<(Option<u32>, u64)>,
     asleep_since_ns: Option<u64>,
@@ -41,8 +41,8 @@ struct Thread {
 
 /// Scheduling events of all threads of a file.
 #[derive(Debug, Default)]
-pub struct Timeline {
-    events: Vec<Event>,
+pub struct SchedTimeline {
+    events: Vec<TimelineEvent>,
     /// Last name of each thread, with its time.
     names: HashMap<i32, (u64, String)>,
     /// Last priority of each thread, as the kernel counts them: 120 plus the nice value, or less than 100 for real-time threads.
@@ -54,11 +54,11 @@ pub struct Timeline {
 /// Range of kernel priorities of threads with a nice value, which is the priority minus 120.
 const FAIR: std::ops::Range<i32> = 100..140;
 
-impl Timeline {
+impl SchedTimeline {
     /// Adds an event on a CPU. TID 0 is the idle task of every CPU, which gives the ends of others' intervals only.
-    pub fn push(&mut self, time_ns: u64, cpu: Option<u32>, tid: i32, what: What) {
+    pub fn push(&mut self, time_ns: u64, cpu: Option<u32>, tid: i32, what: SchedEvent) {
         if tid >= 0 {
-            self.events.push(Event {
+            self.events.push(TimelineEvent {
                 time_ns,
                 cpu,
                 tid,
@@ -107,7 +107,7 @@ impl Timeline {
                 "{missing} switches are missing: each such thread is taken to have run until the next switch of its CPU"
             ));
         }
-        let mut tasks = Groups::default();
+        let mut tasks = ThreadGroups::default();
         let mut real_time = 0;
         for (tid, thread) in threads {
             let name = self.name_of(tid);
@@ -115,7 +115,7 @@ impl Timeline {
             let is_fair = FAIR.contains(&priority);
             if let Some(task) = thread.task(first_ns) {
                 real_time += u32::from(!is_fair);
-                tasks.add(Task {
+                tasks.add(ImportedTask {
                     name: name.unwrap_or_else(|| format!("thread-{tid}")),
                     nice: if is_fair { (priority - 120) as i8 } else { 0 },
                     ..task
@@ -131,7 +131,11 @@ impl Timeline {
             let parts: Vec<String> = self.not_kept.into_iter().collect();
             warnings.push(format!("not kept: {}", parts.join(", ")));
         }
-        if !self.events.iter().any(|event| event.what == What::Woken) {
+        if !self
+            .events
+            .iter()
+            .any(|event| event.what == SchedEvent::Woken)
+        {
             warnings.push(
                 "no wake-ups were recorded: sleeps include the time that threads waited for a CPU"
                     .into(),
@@ -145,11 +149,11 @@ impl Timeline {
 
     /// Returns the threads by TID, and the number of missing switches: those of threads that ran on a CPU when another thread was
     /// switched out or in there.
-    fn threads(&self, trace_ns: u64) -> (BTreeMap<i32, Thread>, u64) {
-        let mut threads: BTreeMap<i32, Thread> = BTreeMap::new();
+    fn threads(&self, trace_ns: u64) -> (BTreeMap<i32, TimelineThread>, u64) {
+        let mut threads: BTreeMap<i32, TimelineThread> = BTreeMap::new();
         let mut running: HashMap<u32, Option<i32>> = HashMap::new();
         let mut missing = 0;
-        for &Event {
+        for &TimelineEvent {
             time_ns,
             cpu,
             tid,
@@ -157,14 +161,14 @@ impl Timeline {
         } in &self.events
         {
             let mut begun_ns = Some(trace_ns);
-            if let (Some(number), true) = (cpu, what != What::Woken) {
-                let before = running.insert(number, (what == What::In).then_some(tid));
+            if let (Some(number), true) = (cpu, what != SchedEvent::Woken) {
+                let before = running.insert(number, (what == SchedEvent::In).then_some(tid));
                 if let Some(Some(other)) = before
                     && other != tid
                     && let Some(thread) = threads.get_mut(&other)
                 {
                     missing += 1;
-                    thread.see(time_ns, cpu, What::Out { sleeps: false }, None);
+                    thread.see(time_ns, cpu, SchedEvent::Out { sleeps: false }, None);
                 }
                 begun_ns = begun_ns.filter(|_| before.is_none());
             }
@@ -180,11 +184,11 @@ impl Timeline {
     }
 }
 
-impl Thread {
+impl TimelineThread {
     /// Adds an event. A thread that is switched out first has run since `begun_ns`.
-    fn see(&mut self, time_ns: u64, cpu: Option<u32>, what: What, begun_ns: Option<u64>) {
+    fn see(&mut self, time_ns: u64, cpu: Option<u32>, what: SchedEvent, begun_ns: Option<u64>) {
         match what {
-            What::In => {
+            SchedEvent::In => {
                 self.wake(time_ns);
                 // The clocks of CPUs differ: the end of the interval on another CPU may have a later time.
                 if self.running.is_some_and(|(other, _)| other != cpu) {
@@ -193,8 +197,8 @@ impl Thread {
                 self.running.get_or_insert((cpu, time_ns));
                 self.first_ns.get_or_insert(time_ns);
             }
-            What::Out { .. } if self.running.is_some_and(|(other, _)| other != cpu) => {}
-            What::Out { sleeps } => {
+            SchedEvent::Out { .. } if self.running.is_some_and(|(other, _)| other != cpu) => {}
+            SchedEvent::Out { sleeps } => {
                 let begun_ns = begun_ns.filter(|_| !self.seen);
                 let since_ns = self.running.take().map(|(_, since_ns)| since_ns);
                 if let Some(since_ns) = since_ns.or(begun_ns) {
@@ -203,7 +207,7 @@ impl Thread {
                 }
                 self.asleep_since_ns = sleeps.then_some(time_ns);
             }
-            What::Woken => self.wake(time_ns),
+            SchedEvent::Woken => self.wake(time_ns),
         }
         self.seen = true;
     }
@@ -222,10 +226,10 @@ impl Thread {
     }
 
     /// Returns the behaviour of the thread, without its name; `None` if it did not run.
-    fn task(&self, trace_ns: u64) -> Option<Task> {
+    fn task(&self, trace_ns: u64) -> Option<ImportedTask> {
         let sleeps = self.sleeps as f64;
         let first_ns = self.first_ns?;
-        Some(Task {
+        Some(ImportedTask {
             name: String::new(),
             cpu_s: self.run_ns as f64 * NS,
             sleeps,
@@ -241,13 +245,13 @@ impl Thread {
 /// Groups of similar threads. They have the same name and nice value, start in the same second, and sleep equally often. Their
 /// bursts and sleeps are equal when they are rounded to powers of two.
 #[derive(Default)]
-struct Groups(BTreeMap<Likeness, Vec<Task>>);
+struct ThreadGroups(BTreeMap<Likeness, Vec<ImportedTask>>);
 
 /// Name, nice value, second of the start, number of sleeps, and sizes of bursts and sleeps.
 type Likeness = (String, i8, [i64; 4]);
 
-impl Groups {
-    fn add(&mut self, task: Task) {
+impl ThreadGroups {
+    fn add(&mut self, task: ImportedTask) {
         let size = |seconds: f64| (seconds.max(1e-9) / 1e-9).log2() as i64;
         // The number of sleeps of a program is whole, so a mean is exact enough only of large numbers.
         let number = |sleeps: f64| if sleeps < 64.0 { sleeps as i64 } else { -1 };
@@ -265,13 +269,13 @@ impl Groups {
         self.0.entry(key).or_default().push(task);
     }
 
-    fn done(self) -> Vec<Task> {
-        let mut tasks: Vec<Task> = self
+    fn done(self) -> Vec<ImportedTask> {
+        let mut tasks: Vec<ImportedTask> = self
             .0
             .into_values()
             .filter_map(|group| mean(&group))
             .collect();
-        let time = |t: &Task| t.cpu_s * f64::from(t.copies);
+        let time = |t: &ImportedTask| t.cpu_s * f64::from(t.copies);
         tasks.sort_by(|a, b| {
             time(b)
                 .total_cmp(&time(a))
@@ -282,16 +286,16 @@ impl Groups {
 }
 
 /// Merges a group into one task with mean values and the earliest start; `None` if the group is empty.
-fn mean(group: &[Task]) -> Option<Task> {
+fn mean(group: &[ImportedTask]) -> Option<ImportedTask> {
     let copies = group.len() as f64;
-    let sum = |of: fn(&Task) -> f64| group.iter().map(of).sum::<f64>();
+    let sum = |of: fn(&ImportedTask) -> f64| group.iter().map(of).sum::<f64>();
     let sleeps = sum(|t| t.sleeps);
     let slept_s = sum(|t| t.sleeps * t.sleep_s);
     let first = group
         .iter()
         .map(|t| t.start_s)
         .fold(f64::INFINITY, f64::min);
-    Some(Task {
+    Some(ImportedTask {
         cpu_s: sum(|t| t.cpu_s) / copies,
         sleeps: sleeps / copies,
         sleep_s: slept_s / sleeps.max(1.0),

@@ -9,10 +9,10 @@ use std::collections::HashMap;
 
 use countersteer_model::textfile::TextError;
 
-use self::cursor::Order;
+use self::cursor::ByteOrder;
 use self::file::{Contents, Tsc};
-use self::format::{Field, Format};
-use super::timeline::{Timeline, What};
+use self::format::{EventFields, Field};
+use super::timeline::{SchedEvent, SchedTimeline};
 use super::{Tasks, ftrace};
 
 pub fn detects(bytes: &[u8]) -> bool {
@@ -25,8 +25,8 @@ pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
     if let (Some(text), true) = (&contents.text, contents.cpus.is_empty()) {
         return ftrace::read(path, text.to_vec());
     }
-    let clock = Clock::of(&contents).map_err(|why| TextError::value(path, why))?;
-    let mut reader = Reader::new(&contents);
+    let clock = TraceClock::of(&contents).map_err(|why| TextError::value(path, why))?;
+    let mut reader = TraceDatReader::new(&contents);
     let layout =
         layout(&contents).ok_or_else(|| damaged("its pages have no known format".into()))?;
     let mut lost = contents.lost;
@@ -43,10 +43,10 @@ pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
     Ok(reader.tasks(contents, lost))
 }
 
-fn layout(contents: &Contents<'_>) -> Option<ring::Layout> {
-    let format = Format::parse(&contents.page_format);
+fn layout(contents: &Contents<'_>) -> Option<ring::RingLayout> {
+    let format = EventFields::parse(&contents.page_format);
     let (commit, data) = (format.field("commit")?, format.field("data")?);
-    (data.at < contents.page && format.field("timestamp")?.at == 0).then_some(ring::Layout {
+    (data.at < contents.page && format.field("timestamp")?.at == 0).then_some(ring::RingLayout {
         order: contents.order,
         page: contents.page,
         commit: (commit.at, commit.size),
@@ -55,9 +55,9 @@ fn layout(contents: &Contents<'_>) -> Option<ring::Layout> {
 }
 
 /// Conversion of a file's times to ns.
-struct Clock(Option<Tsc>);
+struct TraceClock(Option<Tsc>);
 
-impl Clock {
+impl TraceClock {
     fn of(contents: &Contents<'_>) -> Result<Self, String> {
         let marked = contents.clock.split_once('[');
         let marked = marked.and_then(|(_, rest)| rest.split_once(']'));
@@ -89,7 +89,7 @@ pub(super) fn check_clock(name: &str, has_rate: bool) -> Result<(), String> {
 
 /// Kinds of events that are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum UsedEvent {
     Switch,
     Woken,
     Fork,
@@ -97,17 +97,21 @@ enum Kind {
 }
 
 /// Events that are used, with the fields of theirs that are used.
-const USED: [(&str, Kind, &[&str]); 6] = [
-    ("sched_switch", Kind::Switch, &SWITCH),
-    ("sched_waking", Kind::Woken, &["comm", "pid", "prio"]),
-    ("sched_wakeup", Kind::Woken, &["comm", "pid", "prio"]),
-    ("sched_wakeup_new", Kind::Woken, &["comm", "pid", "prio"]),
+const USED: [(&str, UsedEvent, &[&str]); 6] = [
+    ("sched_switch", UsedEvent::Switch, &SWITCH),
+    ("sched_waking", UsedEvent::Woken, &["comm", "pid", "prio"]),
+    ("sched_wakeup", UsedEvent::Woken, &["comm", "pid", "prio"]),
+    (
+        "sched_wakeup_new",
+        UsedEvent::Woken,
+        &["comm", "pid", "prio"],
+    ),
     (
         "sched_process_fork",
-        Kind::Fork,
+        UsedEvent::Fork,
         &["child_comm", "child_pid"],
     ),
-    ("sched_process_exit", Kind::Exit, &["pid"]),
+    ("sched_process_exit", UsedEvent::Exit, &["pid"]),
 ];
 
 const SWITCH: [&str; 7] = [
@@ -121,30 +125,30 @@ const SWITCH: [&str; 7] = [
 ];
 
 /// Format of a used event with its used fields, in the order of [`USED`].
-struct Event {
-    kind: Kind,
+struct EventFormat {
+    kind: UsedEvent,
     fields: Vec<Field>,
 }
 
-struct Reader {
-    order: Order,
+struct TraceDatReader {
+    order: ByteOrder,
     type_of_event: Option<Field>,
-    used: HashMap<u64, Event>,
+    used: HashMap<u64, EventFormat>,
     /// Names of the other events, and how often each was seen.
     others: HashMap<u64, (String, u64)>,
-    timeline: Timeline,
+    timeline: SchedTimeline,
     /// Number of events that are shorter than their formats, or have none.
     unread: u64,
 }
 
-impl Reader {
+impl TraceDatReader {
     fn new(contents: &Contents<'_>) -> Self {
         let mut reader = Self {
             order: contents.order,
             type_of_event: None,
             used: HashMap::new(),
             others: HashMap::new(),
-            timeline: Timeline::default(),
+            timeline: SchedTimeline::default(),
             unread: 0,
         };
         for line in contents.names.lines() {
@@ -155,12 +159,12 @@ impl Reader {
             }
         }
         for text in &contents.event_formats {
-            reader.learn(Format::parse(text));
+            reader.learn(EventFields::parse(text));
         }
         reader
     }
 
-    fn learn(&mut self, format: Format) {
+    fn learn(&mut self, format: EventFields) {
         if let Some(field) = format.field("common_type") {
             self.type_of_event.get_or_insert_with(|| field.clone());
         }
@@ -168,7 +172,7 @@ impl Reader {
         let event = used.and_then(|(_, kind, names)| {
             let fields = names.iter().map(|name| format.field(name).cloned());
             let fields = fields.collect::<Option<_>>()?;
-            Some(Event {
+            Some(EventFormat {
                 kind: *kind,
                 fields,
             })
@@ -204,12 +208,12 @@ impl Reader {
     }
 
     fn see_used(&mut self, id: u64, time_ns: u64, cpu: u32, data: &[u8]) -> Option<()> {
-        let Event { kind, fields } = self.used.get(&id)?;
+        let EventFormat { kind, fields } = self.used.get(&id)?;
         let int = |nth: usize| fields[nth].int(data, self.order);
         let text = |nth: usize| fields[nth].text(data, self.order);
         let timeline = &mut self.timeline;
         match kind {
-            Kind::Switch => {
+            UsedEvent::Switch => {
                 let (prev, next) = (int(1)?, int(5)?);
                 timeline.name(time_ns, prev, &text(0)?);
                 timeline.name(time_ns, next, &text(4)?);
@@ -217,18 +221,18 @@ impl Reader {
                 timeline.priority(next, int(6)?);
                 // The low eight bits are those of `TASK_REPORT`; the next one means that the thread was preempted.
                 let sleeps = fields[3].number(data, self.order)? & 0xff != 0;
-                timeline.push(time_ns, Some(cpu), prev, What::Out { sleeps });
-                timeline.push(time_ns, Some(cpu), next, What::In);
+                timeline.push(time_ns, Some(cpu), prev, SchedEvent::Out { sleeps });
+                timeline.push(time_ns, Some(cpu), next, SchedEvent::In);
             }
-            Kind::Woken => {
+            UsedEvent::Woken => {
                 let tid = int(1)?;
                 timeline.name(time_ns, tid, &text(0)?);
                 timeline.priority(tid, int(2)?);
-                timeline.push(time_ns, Some(cpu), tid, What::Woken);
+                timeline.push(time_ns, Some(cpu), tid, SchedEvent::Woken);
             }
-            Kind::Fork => timeline.name(time_ns, int(1)?, &text(0)?),
+            UsedEvent::Fork => timeline.name(time_ns, int(1)?, &text(0)?),
             // The last switch of the thread follows.
-            Kind::Exit => drop(int(0)?),
+            UsedEvent::Exit => drop(int(0)?),
         }
         Some(())
     }

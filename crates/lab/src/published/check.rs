@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::figures::{Start, by_size, median};
-use super::fit::{Bench, Measured};
-use super::tables::Program;
-use super::{PBBCACHE, Read, SILICON, SKYLAKE};
+use super::figures::{UnfittedProfile, by_size, median};
+use super::fit::{Bench, MeasuredCpi};
+use super::tables::SuiteProgram;
+use super::{PBBCACHE, SILICON, SKYLAKE, TableContents};
 use countersteer_model::profile::published::{ASSUMED, Figure};
 
 /// Prediction errors of one program's cycles, in percent of the measured cycles.
@@ -42,8 +42,8 @@ pub struct Checks {
 /// Fails if the model cannot run a profile.
 pub(super) fn check(
     bench: &Bench,
-    made: &mut [(Program, Start)],
-    read: &Read,
+    made: &mut [(SuiteProgram, UnfittedProfile)],
+    read: &TableContents,
 ) -> anyhow::Result<Checks> {
     let mut checks = Vec::new();
     let mut overlaps = Vec::new();
@@ -88,7 +88,11 @@ pub(super) fn check(
 
 /// Fits a profile to some of its measurements. Returns false if misses cost less than with the largest overlap that is searched,
 /// which is then assumed.
-fn fitted(bench: &Bench, start: &mut Start, measured: &[Measured]) -> anyhow::Result<bool> {
+fn fitted(
+    bench: &Bench,
+    start: &mut UnfittedProfile,
+    measured: &[MeasuredCpi],
+) -> anyhow::Result<bool> {
     let found = bench.fit(&mut start.published, measured, start.miss)?;
     let figures = &mut start.published.figures;
     if let Some(miss) = start.miss.filter(|_| found) {
@@ -104,8 +108,13 @@ fn fitted(bench: &Bench, start: &mut Start, measured: &[Measured]) -> anyhow::Re
     Ok(found)
 }
 
-fn one(bench: &Bench, program: &Program, start: &Start, read: &Read) -> anyhow::Result<Check> {
-    let every = |first: usize| -> Vec<Measured> {
+fn one(
+    bench: &Bench,
+    program: &SuiteProgram,
+    start: &UnfittedProfile,
+    read: &TableContents,
+) -> anyhow::Result<Check> {
+    let every = |first: usize| -> Vec<MeasuredCpi> {
         start
             .measured
             .iter()
@@ -135,8 +144,12 @@ fn one(bench: &Bench, program: &Program, start: &Start, read: &Read) -> anyhow::
 }
 
 /// Fits a profile to a part of its measurements.
-fn halved(bench: &Bench, start: &Start, measured: Vec<Measured>) -> anyhow::Result<Start> {
-    let mut half = Start {
+fn halved(
+    bench: &Bench,
+    start: &UnfittedProfile,
+    measured: Vec<MeasuredCpi>,
+) -> anyhow::Result<UnfittedProfile> {
+    let mut half = UnfittedProfile {
         published: start.published.clone(),
         measured,
         miss: start.miss,
@@ -147,7 +160,7 @@ fn halved(bench: &Bench, start: &Start, measured: Vec<Measured>) -> anyhow::Resu
 }
 
 /// Returns the mean error of the predicted cycles, in percent of the measured cycles.
-fn away(bench: &Bench, start: &Start, measured: &[Measured]) -> anyhow::Result<f64> {
+fn away(bench: &Bench, start: &UnfittedProfile, measured: &[MeasuredCpi]) -> anyhow::Result<f64> {
     let mut sum = 0.0;
     for m in measured {
         let cpi = bench.cpi(&start.published, m)?;
@@ -158,9 +171,9 @@ fn away(bench: &Bench, start: &Start, measured: &[Measured]) -> anyhow::Result<f
 
 /// Returns the mean difference of two tables in percent; each size of the second is compared with the nearest
 /// size of the first.
-fn apart(first: &[Measured], second: &[Measured]) -> f64 {
-    let nearest = |m: &Measured| {
-        let away = |o: &&Measured| (o.cache_kib - m.cache_kib).abs();
+fn apart(first: &[MeasuredCpi], second: &[MeasuredCpi]) -> f64 {
+    let nearest = |m: &MeasuredCpi| {
+        let away = |o: &&MeasuredCpi| (o.cache_kib - m.cache_kib).abs();
         first.iter().min_by(|a, b| away(a).total_cmp(&away(b)))
     };
     let distances = second.iter().filter_map(|m| {

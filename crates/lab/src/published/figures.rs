@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use countersteer_model::profile::published::{ASSUMED, CurvePoint, Figure, Figures, SCHEMA};
 use countersteer_model::profile::{CoreTable, Published, Source, Tabulated};
 
-use super::fit::{CORE_TYPE, L2_KIB, Measured, MissCost};
+use super::fit::{CORE_TYPE, L2_KIB, MeasuredCpi, MissCost};
 use super::reach;
-use super::tables::{Events, Program, SizePoint, Sizes, Ways};
-use super::{NEHALEM, PBBCACHE, Read, SILICON, SKYLAKE, TABLES};
+use super::tables::{CODE_MISSES, Events, ONE_RUN, SizePoint, SizeTable, SuiteProgram, WayTable};
+use super::{NEHALEM, PBBCACHE, SILICON, SKYLAKE, TABLES, TableContents};
 use crate::library;
 
 /// Medians over the programs that are in both tables, used for programs in only one.
@@ -43,22 +43,21 @@ const MISPREDICTED: &str = "BR_MISP_RETIRED.ALL_BRANCHES";
 const L2_REFERENCES: &str = "L2_RQSTS.REFERENCES";
 const L2_MISSES: &str = "L2_RQSTS.MISS";
 const L3_DEMANDED: &str = "L3_LAT_CACHE.REFERENCE";
-pub const CODE_MISSES: &str = "L1I.MISSES";
 
 impl Typical {
-    pub fn of(read: &Read) -> Self {
-        let both: Vec<(&Events, &Sizes)> = read
+    pub fn of(read: &TableContents) -> Self {
+        let both: Vec<(&Events, &SizeTable)> = read
             .sizes
             .rows
             .iter()
             .filter_map(|(program, sizes)| Some((read.events.rows.get(program)?.last()?, sizes)))
             .collect();
-        let over = |f: &dyn Fn(&Events, &Sizes) -> Option<f64>| {
+        let over = |f: &dyn Fn(&Events, &SizeTable) -> Option<f64>| {
             median(both.iter().filter_map(|(e, s)| f(e, s)).collect())
         };
         let away = over(&|e, s| Some((foreseen_by_events(e)? - foreseen_by_sizes(s)?).abs()));
         let branches = |fp: bool| {
-            let of = |(program, events): (&Program, &Vec<Events>)| {
+            let of = |(program, events): (&SuiteProgram, &Vec<Events>)| {
                 let rate = events.last()?.of(BRANCHES)?;
                 (is_fp(program) == fp).then_some(rate)
             };
@@ -83,12 +82,10 @@ const FP: &str = "wupwise swim mgrid applu mesa galgel art equake facerec ammp l
 /// Fraction of floating-point instructions in these programs, with its spread; between .2 and .45 for the shipped
 /// recorded programs.
 const FP_SHARE: (f64, f64) = (0.3, 0.1);
-/// Relative error of the counts of one run, used if there is no second run.
-pub const ONE_RUN: f64 = 0.03;
 /// Threshold in misses per kilo-instruction, below which stalls on misses are not significant.
 const FEW_MISSES: f64 = 1.0;
 
-fn is_fp(program: &Program) -> bool {
+fn is_fp(program: &SuiteProgram) -> bool {
     FP.split_whitespace().any(|name| name == program.name)
 }
 
@@ -101,20 +98,24 @@ fn foreseen_by_events(events: &Events) -> Option<f64> {
 
 /// Returns the fraction of last-level cache misses at the smallest size that prefetchers avoid. `None` if there are
 /// too few misses.
-fn foreseen_by_sizes(sizes: &Sizes) -> Option<f64> {
+fn foreseen_by_sizes(sizes: &SizeTable) -> Option<f64> {
     let point = sizes.points.first().filter(|p| p.misses > FEW_MISSES)?;
     Some((1.0 - point.demanded / point.misses).clamp(0.0, 1.0))
 }
 
 /// Profile of a program before its cycles are fitted, with the measurements for the fit.
-pub struct Start {
+pub struct UnfittedProfile {
     pub published: Published,
-    pub measured: Vec<Measured>,
+    pub measured: Vec<MeasuredCpi>,
     /// Cost of a last-level cache miss; `None` if unknown.
     pub miss: Option<MissCost>,
 }
 
-pub fn start(program: &Program, read: &Read, typical: &Typical) -> Option<Start> {
+pub fn start(
+    program: &SuiteProgram,
+    read: &TableContents,
+    typical: &Typical,
+) -> Option<UnfittedProfile> {
     let runs = read.events.rows.get(program).map_or(&[][..], Vec::as_slice);
     let events = runs.last();
     let sizes = read.sizes.rows.get(program);
@@ -161,7 +162,7 @@ pub fn start(program: &Program, read: &Read, typical: &Typical) -> Option<Start>
         (None, Some(sizes)) => (by_size(sizes), slope(sizes)),
         (None, None) => return None,
     };
-    Some(Start {
+    Some(UnfittedProfile {
         published,
         measured: silicon.map_or(measured, |s| vec![s.measured]),
         miss,
@@ -200,7 +201,7 @@ fn source(events: bool, sizes: bool, ways: bool) -> Source {
 /// Returns the loads and stores per instruction, with errors and source; `None` if no table has them.
 fn accesses(
     events: Option<&Events>,
-    sizes: Option<&Sizes>,
+    sizes: Option<&SizeTable>,
     typical: &Typical,
 ) -> Option<(Figure, Figure)> {
     if let Some(s) = sizes {
@@ -221,7 +222,7 @@ fn accesses(
 
 /// Returns the branches per instruction, and the mispredicted branches per kilo-instruction.
 fn branches(
-    program: &Program,
+    program: &SuiteProgram,
     runs: &[Events],
     typical: &Typical,
     silicon: Option<&Silicon>,
@@ -252,13 +253,13 @@ struct Silicon {
     branches: Figure,
     branch_mpki: Figure,
     /// Speed on the core type of the measurements by cache size.
-    measured: Measured,
+    measured: MeasuredCpi,
 }
 
 impl Silicon {
     /// Returns the figures of a program; `None` if there is no table with all of them. Branch rates are the middle of the
     /// range over core types, with half of the range as error.
-    fn of(program: &Program) -> Option<Self> {
+    fn of(program: &SuiteProgram) -> Option<Self> {
         let name = format!(".{}_r.toml", program.name);
         let mut paths = library::shipped_profiles("spec2017").into_iter();
         let path = paths.find(|p| program.year == 2017 && p.ends_with(&name))?;
@@ -277,7 +278,7 @@ impl Silicon {
             giga_instructions: table.giga_instructions,
             branches: figure(|c| c.branches)?,
             branch_mpki: figure(|c| c.branch_mpki)?,
-            measured: Measured {
+            measured: MeasuredCpi {
                 cache_kib: point.cache_kib,
                 cpi: 1.0 / point.ipc,
                 ghz: Some(core.freq_ghz),
@@ -286,7 +287,7 @@ impl Silicon {
     }
 }
 
-fn streams(events: Option<&Events>, sizes: Option<&Sizes>, typical: &Typical) -> Figure {
+fn streams(events: Option<&Events>, sizes: Option<&SizeTable>, typical: &Typical) -> Figure {
     let by_events = events.and_then(foreseen_by_events);
     let by_sizes = sizes.and_then(foreseen_by_sizes);
     match (by_events, by_sizes) {
@@ -301,8 +302,8 @@ fn streams(events: Option<&Events>, sizes: Option<&Sizes>, typical: &Typical) ->
 /// replaced by it. `None` if no table has misses.
 fn curve(
     runs: &[Events],
-    sizes: Option<&Sizes>,
-    ways: Option<&BTreeMap<u32, Ways>>,
+    sizes: Option<&SizeTable>,
+    ways: Option<&BTreeMap<u32, WayTable>>,
     typical: &Typical,
 ) -> Option<Vec<CurvePoint>> {
     let mut points = Vec::new();
@@ -364,8 +365,8 @@ fn curve(
 /// Size in KiB of one way of the last-level cache on PBBCache's machine.
 const WAY_KIB: f64 = 2560.0;
 
-fn by_ways(ways: &BTreeMap<u32, Ways>) -> Vec<Measured> {
-    let measured = |(nth, row): (&u32, &Ways)| Measured {
+fn by_ways(ways: &BTreeMap<u32, WayTable>) -> Vec<MeasuredCpi> {
+    let measured = |(nth, row): (&u32, &WayTable)| MeasuredCpi {
         cache_kib: L2_KIB + f64::from(*nth) * WAY_KIB,
         cpi: row.cpi,
         ghz: None,
@@ -373,8 +374,8 @@ fn by_ways(ways: &BTreeMap<u32, Ways>) -> Vec<Measured> {
     ways.iter().map(measured).collect()
 }
 
-pub fn by_size(sizes: &Sizes) -> Vec<Measured> {
-    let measured = |point: &SizePoint| Measured {
+pub fn by_size(sizes: &SizeTable) -> Vec<MeasuredCpi> {
+    let measured = |point: &SizePoint| MeasuredCpi {
         cache_kib: L2_KIB + point.size_kib,
         cpi: point.cpi,
         ghz: None,
@@ -384,7 +385,7 @@ pub fn by_size(sizes: &Sizes) -> Vec<Measured> {
 
 /// Returns the stalled cycles per miss with the fewest ways; the error is the difference from the slope of cycles over
 /// misses. `None` if there are too few misses.
-fn stalled(ways: &BTreeMap<u32, Ways>) -> Option<MissCost> {
+fn stalled(ways: &BTreeMap<u32, WayTable>) -> Option<MissCost> {
     let (fewest, few) = ways.iter().next()?;
     let many = ways.values().next_back()?;
     if few.misses < FEW_MISSES {
@@ -407,7 +408,7 @@ fn stalled(ways: &BTreeMap<u32, Ways>) -> Option<MissCost> {
 
 /// Returns the slope of cycles over misses between the smallest and the largest size. `None` if the misses hardly
 /// change.
-fn slope(sizes: &Sizes) -> Option<MissCost> {
+fn slope(sizes: &SizeTable) -> Option<MissCost> {
     let (few, many) = (sizes.points.first()?, sizes.points.last()?);
     let fewer = few.misses - many.misses;
     let cycles = 1000.0 * (few.cpi - many.cpi) / fewer.max(1e-9);

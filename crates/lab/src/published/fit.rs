@@ -34,7 +34,7 @@ const ROUNDS: u32 = 3;
 
 /// Measured cycles per instruction with one size of the last-level cache, including the L2.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Measured {
+pub struct MeasuredCpi {
     pub cache_kib: f64,
     pub cpi: f64,
     /// Frequency of the measurement; `None` for that of the machine file.
@@ -70,7 +70,7 @@ impl Bench {
     ///
     /// # Errors
     /// Fails if the model cannot run the profile.
-    pub fn cpi(&self, published: &Published, at: &Measured) -> anyhow::Result<f64> {
+    pub fn cpi(&self, published: &Published, at: &MeasuredCpi) -> anyhow::Result<f64> {
         let mut machine = self.machine.clone();
         for cache in &mut machine.cache {
             cache.size_kib = at.cache_kib;
@@ -87,9 +87,9 @@ impl Bench {
     }
 
     /// Returns the mean ratio of modelled to measured cycles over a few cache sizes.
-    fn level(&self, published: &Published, measured: &[Measured]) -> anyhow::Result<f64> {
+    fn level(&self, published: &Published, measured: &[MeasuredCpi]) -> anyhow::Result<f64> {
         let every = measured.len().div_ceil(SIZES);
-        let some: Vec<&Measured> = measured.iter().step_by(every.max(1)).collect();
+        let some: Vec<&MeasuredCpi> = measured.iter().step_by(every.max(1)).collect();
         let mut sum = 0.0;
         for m in &some {
             sum += self.cpi(published, m)? / m.cpi;
@@ -102,7 +102,7 @@ impl Bench {
     fn miss_cycles(&self, published: &Published, at_kib: f64) -> anyhow::Result<f64> {
         let mut without = published.clone();
         let missing = misses_at(published, at_kib);
-        let at = Measured {
+        let at = MeasuredCpi {
             cache_kib: at_kib,
             cpi: 0.0,
             ghz: None,
@@ -125,7 +125,7 @@ impl Bench {
     pub fn fit(
         &self,
         published: &mut Published,
-        measured: &[Measured],
+        measured: &[MeasuredCpi],
         miss: Option<MissCost>,
     ) -> anyhow::Result<bool> {
         let mut found = true;

@@ -34,8 +34,8 @@ use countersteer_model::profile::Published;
 pub use self::check::{Check, Checks};
 use self::figures::{Typical, start};
 use self::fit::Bench;
-use self::tables::{Events, Program, SizeTexts, Sizes, Table, Ways};
-use crate::error::{Kind, failure};
+use self::tables::{Events, ProgramTable, SizeTable, SizeTexts, SuiteProgram, WayTable};
+use crate::error::{FaultKind, failure};
 use crate::library;
 
 /// Public table of counters.
@@ -86,7 +86,7 @@ const SILICON: &str = TABLES[3].name;
 
 /// Paths of the downloaded tables.
 #[derive(Clone, Debug, Default)]
-pub struct Files {
+pub struct DownloadedTables {
     /// Path of PBBCache's `metrics.csv`.
     pub ways: PathBuf,
     /// Folder that contains `2K6` and `2K17Rate`.
@@ -97,7 +97,7 @@ pub struct Files {
 
 /// Created profiles, with comparisons to held-out measurements.
 #[derive(Clone, Debug)]
-pub struct Imported {
+pub struct ImportedProfiles {
     pub profiles: Vec<Published>,
     /// Rows of the tables that gave no profile, with the reason.
     pub left_out: Vec<String>,
@@ -106,22 +106,22 @@ pub struct Imported {
 }
 
 /// Contents of all tables.
-struct Read {
-    ways: Table<BTreeMap<u32, Ways>>,
-    sizes: Table<Sizes>,
+struct TableContents {
+    ways: ProgramTable<BTreeMap<u32, WayTable>>,
+    sizes: ProgramTable<SizeTable>,
     /// Raw events of each program on both machines; those of the newer machine come last.
-    events: Table<Vec<Events>>,
+    events: ProgramTable<Vec<Events>>,
 }
 
 /// Creates published profiles from the tables.
 ///
 /// # Errors
 /// Fails if a table does not exist or cannot be parsed, or if the model cannot run a program.
-pub fn import(files: &Files) -> anyhow::Result<Imported> {
+pub fn import(files: &DownloadedTables) -> anyhow::Result<ImportedProfiles> {
     let mut read = read(files)?;
     let bench = Bench::new()?;
     let typical = Typical::of(&read);
-    let programs: BTreeSet<&Program> = read
+    let programs: BTreeSet<&SuiteProgram> = read
         .ways
         .rows
         .keys()
@@ -140,14 +140,14 @@ pub fn import(files: &Files) -> anyhow::Result<Imported> {
     left_out.append(&mut read.sizes.left_out);
     left_out.append(&mut read.events.left_out);
     let profiles = made.into_iter().map(|(_, start)| start.published).collect();
-    Ok(Imported {
+    Ok(ImportedProfiles {
         profiles,
         left_out,
         checks,
     })
 }
 
-fn read(files: &Files) -> anyhow::Result<Read> {
+fn read(files: &DownloadedTables) -> anyhow::Result<TableContents> {
     let text = |path: &Path| Ok::<_, anyhow::Error>(library::read(path)?.text);
     let suite = |name: &str, file: &str| {
         // The files are in a folder of the repository, or have the name of this folder as a prefix.
@@ -155,7 +155,7 @@ fn read(files: &Files) -> anyhow::Result<Read> {
         let flat = files.sizes.join(format!("{name}-{file}"));
         text(if flat.is_file() { &flat } else { &nested })
     };
-    let mut sizes = Table::default();
+    let mut sizes = ProgramTable::default();
     for name in ["2K6", "2K17Rate"] {
         let read = tables::sizes(SizeTexts {
             general: &suite(name, "General_Info.csv")?,
@@ -168,12 +168,12 @@ fn read(files: &Files) -> anyhow::Result<Read> {
     }
     if files.events.is_empty() {
         let why = "name at least one table of events with --events FILE";
-        return Err(failure(Kind::Usage, why));
+        return Err(failure(FaultKind::Usage, why));
     }
     let mut paths = files.events.clone();
     // In this order, the 950 comes before the 980, which has fewer faulty events.
     paths.sort();
-    let mut events: Table<Vec<Events>> = Table::default();
+    let mut events: ProgramTable<Vec<Events>> = ProgramTable::default();
     for path in &paths {
         let read = tables::events(&text(path)?);
         for (program, row) in read.rows {
@@ -187,7 +187,7 @@ fn read(files: &Files) -> anyhow::Result<Read> {
         }
         events.left_out.extend(read.left_out);
     }
-    Ok(Read {
+    Ok(TableContents {
         ways: tables::ways(&text(&files.ways)?),
         sizes,
         events,

@@ -4,8 +4,7 @@ use countersteer_model::profile::published::Figure;
 use countersteer_model::profile::{ReachKind, ReachPoint};
 
 use super::NEHALEM;
-use super::figures::{CODE_MISSES, ONE_RUN};
-use super::tables::Events;
+use super::tables::{CODE_MISSES, Events, ONE_RUN};
 
 /// Size of Nehalem's instruction cache in lines.
 const CODE_LINES: f64 = 512.0;

@@ -6,20 +6,25 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+pub const CODE_MISSES: &str = "L1I.MISSES";
+
+/// Relative error of the counts of one run, used if there is no second run.
+pub const ONE_RUN: f64 = 0.03;
+
 /// Name of a program with the year of its suite, as in `mcf-2006`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Program {
+pub struct SuiteProgram {
     pub name: String,
     pub year: u32,
 }
 
-impl fmt::Display for Program {
+impl fmt::Display for SuiteProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.name, self.year)
     }
 }
 
-impl Program {
+impl SuiteProgram {
     /// Parses a number and a name in SPEC's form, such as `429.mcf` or `505.mcf_r`. The number determines the suite. `None` for
     /// other text, and for programs of other suites.
     fn of_spec(text: &str) -> Option<Self> {
@@ -48,12 +53,12 @@ impl Program {
 
 /// Rows of a table by program, and omitted rows with the reason.
 #[derive(Clone, Debug)]
-pub struct Table<R> {
-    pub rows: BTreeMap<Program, R>,
+pub struct ProgramTable<R> {
+    pub rows: BTreeMap<SuiteProgram, R>,
     pub left_out: Vec<String>,
 }
 
-impl<R> Default for Table<R> {
+impl<R> Default for ProgramTable<R> {
     fn default() -> Self {
         Self {
             rows: BTreeMap::new(),
@@ -90,7 +95,7 @@ fn numbers(cells: &[&str]) -> Option<Vec<f64>> {
 
 /// Measurements of a program with one number of ways of the last-level cache.
 #[derive(Clone, Copy, Debug)]
-pub struct Ways {
+pub struct WayTable {
     pub cpi: f64,
     /// Accesses to the last-level cache per kilo-instruction, including prefetches.
     pub refs: f64,
@@ -108,8 +113,8 @@ const QUIET_MB_S: f64 = 200.0;
 
 /// Parses PBBCache's table of programs by number of ways.
 #[must_use]
-pub fn ways(text: &str) -> Table<BTreeMap<u32, Ways>> {
-    let mut table: Table<BTreeMap<u32, Ways>> = Table::default();
+pub fn ways(text: &str) -> ProgramTable<BTreeMap<u32, WayTable>> {
+    let mut table: ProgramTable<BTreeMap<u32, WayTable>> = ProgramTable::default();
     let mut lines = text.lines();
     let head = cells(lines.next().unwrap_or_default());
     for line in lines.filter(|line| !line.trim().is_empty()) {
@@ -121,7 +126,7 @@ pub fn ways(text: &str) -> Table<BTreeMap<u32, Ways>> {
         let row = || {
             let ipc = at("ipc").filter(|ipc| *ipc > 0.0)?;
             let by_misses = at("llcm_bandwidth")?;
-            Some(Ways {
+            Some(WayTable {
                 cpi: 1.0 / ipc,
                 refs: at("llcrpki")?,
                 misses: at("llcmpki")?,
@@ -130,7 +135,7 @@ pub fn ways(text: &str) -> Table<BTreeMap<u32, Ways>> {
                 stalled: at("stalls_l3_miss")? / ipc,
             })
         };
-        let program = Program::of_short(cells.first().unwrap_or(&""));
+        let program = SuiteProgram::of_short(cells.first().unwrap_or(&""));
         match (program, at("NR_WAYS"), row()) {
             (Some(program), Some(ways), Some(row)) => {
                 let rows = table.rows.entry(program).or_default();
@@ -173,9 +178,9 @@ const FEW_INSTRUCTIONS: f64 = 5e9;
 
 /// Parses raw events. The block of a program is its name, then one line per event.
 #[must_use]
-pub fn events(text: &str) -> Table<Events> {
+pub fn events(text: &str) -> ProgramTable<Events> {
     let mut counts: Vec<(String, BTreeMap<String, f64>)> = Vec::new();
-    let mut table = Table::default();
+    let mut table = ProgramTable::default();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let cells: Vec<&str> = line.split('\t').collect();
         match (cells.as_slice(), counts.last_mut()) {
@@ -195,7 +200,7 @@ pub fn events(text: &str) -> Table<Events> {
     }
     for (name, mut events) in counts {
         let instructions = events.get(INSTRUCTIONS).copied().unwrap_or(0.0);
-        match Program::of_spec(&name) {
+        match SuiteProgram::of_spec(&name) {
             Some(program) if instructions >= FEW_INSTRUCTIONS => {
                 events.values_mut().for_each(|count| *count /= instructions);
                 let rates = events;
@@ -219,7 +224,7 @@ pub fn events(text: &str) -> Table<Events> {
 
 /// Measurements of a program by size of the last-level cache: means over its inputs, weighted by instructions.
 #[derive(Clone, Debug, Default)]
-pub struct Sizes {
+pub struct SizeTable {
     pub giga_instructions: f64,
     pub loads: f64,
     pub stores: f64,
@@ -257,15 +262,15 @@ const SIZES_MB: [f64; 4] = [3.5, 7.0, 14.0, 19.25];
 
 /// Parses the Skylake-SP characterisation by size of the last-level cache.
 #[must_use]
-pub fn sizes(texts: SizeTexts<'_>) -> Table<Sizes> {
-    let mut table = Table::default();
+pub fn sizes(texts: SizeTexts<'_>) -> ProgramTable<SizeTable> {
+    let mut table = ProgramTable::default();
     let general = inputs(texts.general, 7, &mut table.left_out);
     let prefetch = inputs(texts.prefetch, 10, &mut table.left_out);
     let no_prefetch = inputs(texts.no_prefetch, 10, &mut table.left_out);
     let by_prefetcher = inputs(texts.by_prefetcher, 18, &mut table.left_out);
-    let mut sums: BTreeMap<Program, Sizes> = BTreeMap::new();
+    let mut sums: BTreeMap<SuiteProgram, SizeTable> = BTreeMap::new();
     for (input, general) in &general {
-        let Some(program) = Program::of_spec(input) else {
+        let Some(program) = SuiteProgram::of_spec(input) else {
             continue;
         };
         let (Some(on), Some(off), Some(each)) = (
@@ -277,9 +282,9 @@ pub fn sizes(texts: SizeTexts<'_>) -> Table<Sizes> {
             table.left_out.push(why);
             continue;
         };
-        let sum = sums.entry(program).or_insert_with(|| Sizes {
+        let sum = sums.entry(program).or_insert_with(|| SizeTable {
             points: vec![SizePoint::default(); SIZES_MB.len()],
-            ..Sizes::default()
+            ..SizeTable::default()
         });
         let giga = general[0];
         sum.giga_instructions += giga;
@@ -297,7 +302,7 @@ pub fn sizes(texts: SizeTexts<'_>) -> Table<Sizes> {
     table
 }
 
-impl Sizes {
+impl SizeTable {
     fn mean(mut self) -> Self {
         let n = self.giga_instructions;
         for figure in [
@@ -347,20 +352,20 @@ mod tests {
 
     #[test]
     fn programs_are_named_by_suite() {
-        let name = |p: Option<Program>| p.map(|p| p.to_string());
+        let name = |p: Option<SuiteProgram>| p.map(|p| p.to_string());
         assert_eq!(
-            name(Program::of_spec("429.mcf.1")).as_deref(),
+            name(SuiteProgram::of_spec("429.mcf.1")).as_deref(),
             Some("mcf-2006")
         );
         assert_eq!(
-            name(Program::of_spec("505.mcf_r.1")).as_deref(),
+            name(SuiteProgram::of_spec("505.mcf_r.1")).as_deref(),
             Some("mcf-2017")
         );
         assert_eq!(
-            name(Program::of_short("sphinx306")).as_deref(),
+            name(SuiteProgram::of_short("sphinx306")).as_deref(),
             Some("sphinx3-2006")
         );
-        assert_eq!(name(Program::of_spec("999.specrand")), None);
+        assert_eq!(name(SuiteProgram::of_spec("999.specrand")), None);
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use countersteer_model::topology::Topology;
 use rayon::prelude::*;
 
-use super::measure::{Run, run};
 use super::programs::{Cast, lone, pinned};
-use super::values::Values;
+use super::run::{CaseRun, run};
+use super::values::CaseValues;
 use crate::experiment::{Finished, LoadedMachine};
 
 /// Measures each program on both core groups.
@@ -19,7 +19,7 @@ pub fn measure(
     programs: &[String],
     groups: &[String; 2],
     cast: &Cast,
-) -> anyhow::Result<Values> {
+) -> anyhow::Result<CaseValues> {
     let policies = [
         pinned(&machine.topology, &groups[0])?,
         pinned(&machine.topology, &groups[1])?,
@@ -34,7 +34,7 @@ pub fn measure(
     let one = |(program, seed): &(&String, u64)| {
         let workload = &lone(cast, program, *seed)?;
         let on = |policy: &str| {
-            let one = Run {
+            let one = CaseRun {
                 row: program,
                 arm: "",
                 policy,
@@ -46,7 +46,7 @@ pub fn measure(
         Ok([on(&policies[0])?, on(&policies[1])?])
     };
     let measured: Vec<[Finished; 2]> = all.par_iter().map(one).collect::<anyhow::Result<_>>()?;
-    let mut values = Values::default();
+    let mut values = CaseValues::default();
     programs.iter().for_each(|program| values.add_row(program));
     for ((program, draw), pair) in all.iter().zip(&measured) {
         values.begin(*draw);
@@ -59,7 +59,7 @@ pub fn measure(
     Ok(values)
 }
 
-fn add_alone(values: &mut Values, program: &str, arm: &str, finished: &Finished) {
+fn add_alone(values: &mut CaseValues, program: &str, arm: &str, finished: &Finished) {
     let usage = &finished.usage[0];
     let of = &finished.score.programs[0];
     for (measure, value) in [
@@ -93,7 +93,7 @@ fn quiet_power_w(topology: &Topology, group: &str) -> f64 {
 }
 
 fn add_ratios(
-    values: &mut Values,
+    values: &mut CaseValues,
     program: &str,
     pair: &[Finished; 2],
     idle_w: f64,

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use super::Reproduced;
-use super::judge::Numbers;
+use super::judge::PaperNumber;
 
 /// Height of a line in pixels.
 const LINE: f64 = 16.0;
@@ -21,7 +21,7 @@ pub fn svg(case: &Reproduced) -> Option<String> {
     let numbers = case.findings.iter();
     let numbers = numbers.filter_map(|f| Some((f.says.as_str(), f.numbers?)));
     let finite = numbers.filter(|(_, n)| n.ends().iter().all(|end| end.is_finite()));
-    let rows: Vec<(&str, Numbers)> = finite.collect();
+    let rows: Vec<(&str, PaperNumber)> = finite.collect();
     let ends = rows.iter().flat_map(|(_, n)| n.ends());
     let most = ends.clone().fold(0.0, f64::max);
     let least = ends.fold(0.0, f64::min);
@@ -61,7 +61,7 @@ fn bar(text: &mut String, (zero, end): (f64, f64), top: f64, opacity: f64) {
     );
 }
 
-impl Numbers {
+impl PaperNumber {
     fn ends(self) -> [f64; 4] {
         let [low, high] = self.interval;
         [self.paper, self.ours, low, high]
@@ -75,20 +75,20 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::judge::{Judged, Verdict};
+    use crate::reproduce::judge::{JudgedStatement, StatementVerdict};
 
     #[test]
     fn a_number_has_a_bar_of_the_paper_and_one_of_ours_and_no_blank_line_in_between() {
-        let numbers = Numbers {
+        let numbers = PaperNumber {
             paper: 10.0,
             ours: 5.0,
             interval: [4.0, 6.0],
         };
-        let finding = |numbers| Judged {
+        let finding = |numbers| JudgedStatement {
             says: "a < b".into(),
             paper: String::new(),
             ours: String::new(),
-            verdict: Verdict::Differs,
+            verdict: StatementVerdict::Differs,
             cause: None,
             numbers,
         };

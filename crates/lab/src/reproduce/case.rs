@@ -47,7 +47,7 @@ pub struct Case {
     pub method: Method,
     /// Statements of the paper. [`Self::with_cells`] adds those of [`Self::cells`].
     #[serde(default)]
-    pub finding: Vec<Finding>,
+    pub finding: Vec<PaperFinding>,
     /// Tables of numbers in the paper; each number becomes a statement.
     #[serde(default)]
     pub cells: Vec<Cells>,
@@ -99,7 +99,7 @@ impl Case {
             for (row, values) in &cells.rows {
                 let cells_of = cells.measures.iter().zip(values);
                 self.finding
-                    .extend(cells_of.map(|(measure, value)| Finding {
+                    .extend(cells_of.map(|(measure, value)| PaperFinding {
                         says: format!("{row}: {} (`{measure}`)", cells.says),
                         measure: measure.clone(),
                         arm: cells.arm.clone(),
@@ -239,7 +239,7 @@ const fn period_ms() -> f64 {
 /// Statement of a paper about a case, with the expected result.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Finding {
+pub struct PaperFinding {
     /// Statement as a sentence.
     pub says: String,
     /// Name of the measure.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use countersteer_model::topology::Topology;
 
-use super::values::Values;
+use super::values::CaseValues;
 use crate::experiment::{Experiment, LoadedMachine, SimOptions};
 use crate::plan::{self, Loaded};
 
@@ -41,7 +41,7 @@ impl Composite {
 }
 
 /// Completion times of each program in seconds, one for each core to which it was bound.
-pub type Bound = BTreeMap<String, Vec<f64>>;
+pub type BoundTimes = BTreeMap<String, Vec<f64>>;
 
 /// Returns static mappings that together place every program on every core once. `names` are those of a plan, with `copies`
 /// consecutive copies of each program.
@@ -69,10 +69,10 @@ pub fn bound(
     copies: usize,
     seed: u64,
     options: &SimOptions,
-) -> anyhow::Result<Bound> {
+) -> anyhow::Result<BoundTimes> {
     let planned = plan::plan(workload, &machine.topology)?;
     let names: Vec<&str> = planned.programs.iter().map(|p| &*p.name).collect();
-    let mut times = Bound::new();
+    let mut times = BoundTimes::new();
     for policy in rotations(&names, copies, &machine.topology) {
         let experiment = Experiment {
             machine: Arc::clone(machine),
@@ -92,7 +92,13 @@ pub fn bound(
 }
 
 /// Adds the completion time of each program by a baseline, and their geometric mean for the mix.
-pub fn add(values: &mut Values, row: &str, arm: &str, composite: Composite, times: &Bound) {
+pub fn add(
+    values: &mut CaseValues,
+    row: &str,
+    arm: &str,
+    composite: Composite,
+    times: &BoundTimes,
+) {
     let mut logarithms = 0.0;
     for (program, times_s) in times {
         let time_s = composite.of(times_s);

@@ -7,7 +7,7 @@ use super::Catalogue;
 use super::Reproduced;
 use super::bars;
 use super::case::Cause;
-use super::judge::{Judged, Verdict};
+use super::judge::{JudgedStatement, StatementVerdict};
 use super::programs::{INSTRUCTIONS_PER_THREAD, SHORTER};
 use super::statements;
 use super::values::MEASURES;
@@ -44,14 +44,18 @@ fn conclusions(text: &mut String, catalogue: &Catalogue) {
 fn causes(text: &mut String, cases: &[Reproduced]) {
     let findings = || cases.iter().flat_map(|case| &case.findings);
     let mut counts: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
-    let verdicts = [Verdict::Order, Verdict::Direction, Verdict::Differs];
+    let verdicts = [
+        StatementVerdict::Order,
+        StatementVerdict::Direction,
+        StatementVerdict::Differs,
+    ];
     for finding in findings() {
         let row = verdicts.iter().position(|v| *v == finding.verdict);
         if let (Some(cause), Some(row)) = (finding.cause, row) {
             counts.entry(cause.words()).or_default()[row] += 1;
         }
     }
-    let heads = verdicts.map(Verdict::words).join(" | ");
+    let heads = verdicts.map(StatementVerdict::words).join(" | ");
     let _ = writeln!(
         text,
         "\n## Why the rest is not reproduced\n\n| cause | {heads} |\n|---|---|---|---|"
@@ -67,8 +71,8 @@ fn causes(text: &mut String, cases: &[Reproduced]) {
 fn overview(text: &mut String, cases: &[Reproduced]) {
     text.push_str("| paper | item | what | verdict | reproduced | of them numbers | command |\n|---|---|---|---|---|---|---|\n");
     for case in cases {
-        let held = |f: &&Judged| f.verdict == Verdict::Reproduced;
-        let is_number = |f: &&Judged| f.numbers.is_some();
+        let held = |f: &&JudgedStatement| f.verdict == StatementVerdict::Reproduced;
+        let is_number = |f: &&JudgedStatement| f.numbers.is_some();
         let numbers = case.findings.iter().filter(is_number);
         let held_numbers = numbers.clone().filter(held).count();
         let _ = writeln!(
@@ -250,7 +254,7 @@ pub(super) mod tests {
             fidelity,
             note: String::new(),
             stand_ins: Vec::new(),
-            verdict: Verdict::Reproduced,
+            verdict: StatementVerdict::Reproduced,
             findings: Vec::new(),
             on_this_host: Vec::new(),
         }

@@ -1,12 +1,12 @@
 //! Measured results of findings: a number, or the rows in which a statement holds.
 //!
-//! Input: a [`Finding`] and [`Values`]. Output: a [`Found`], from which [`super::judge`] derives a verdict.
+//! Input: a [`PaperFinding`] and [`CaseValues`]. Output: a [`FindingResult`], from which [`super::judge`] derives a verdict.
 
-use super::case::{Expect, Finding, Quantifier};
-use super::values::Values;
+use super::case::{Expect, PaperFinding, Quantifier};
+use super::values::CaseValues;
 
 /// Measured result of a finding.
-pub enum Found {
+pub enum FindingResult {
     Number(f64),
     /// Number of rows, pairs or arms in which a statement holds, their total, and the fraction that is
     /// required.
@@ -18,7 +18,7 @@ pub enum Found {
     },
 }
 
-impl Found {
+impl FindingResult {
     pub fn holds(&self) -> bool {
         match self {
             Self::Number(_) => false,
@@ -51,7 +51,7 @@ impl Found {
     }
 }
 
-pub fn find(finding: &Finding, values: &Values) -> Option<Found> {
+pub fn find(finding: &PaperFinding, values: &CaseValues) -> Option<FindingResult> {
     let rows = if finding.rows.is_empty() {
         values.rows()
     } else {
@@ -63,10 +63,10 @@ pub fn find(finding: &Finding, values: &Values) -> Option<Found> {
         Expect::Similar => similar(finding, values, rows),
         Expect::Rise => change(finding, values, rows, 1.0),
         Expect::Fall => change(finding, values, rows, -1.0),
-        Expect::Value => mean(&column(finding, values, rows)?).map(Found::Number),
+        Expect::Value => mean(&column(finding, values, rows)?).map(FindingResult::Number),
         Expect::Maximum => {
             let largest = column(finding, values, rows)?.into_iter().reduce(f64::max);
-            largest.map(Found::Number)
+            largest.map(FindingResult::Number)
         }
         Expect::AtLeast => at_least(finding, &column(finding, values, rows)?),
         Expect::Within => within(finding, &column(finding, values, rows)?),
@@ -81,7 +81,7 @@ pub fn find(finding: &Finding, values: &Values) -> Option<Found> {
     }
 }
 
-fn column(finding: &Finding, values: &Values, rows: &[String]) -> Option<Vec<f64>> {
+fn column(finding: &PaperFinding, values: &CaseValues, rows: &[String]) -> Option<Vec<f64>> {
     rows.iter()
         .map(|row| values.get(row, &finding.arm, &finding.measure))
         .collect()
@@ -96,7 +96,12 @@ const CLOSE: f64 = 0.02;
 /// Tolerance: maximum relative difference to another arm at which two values count as tied.
 const TIE: f64 = 0.005;
 
-fn ordered(finding: &Finding, values: &Values, rows: &[String], sign: f64) -> Option<Found> {
+fn ordered(
+    finding: &PaperFinding,
+    values: &CaseValues,
+    rows: &[String],
+    sign: f64,
+) -> Option<FindingResult> {
     let strict = matches!(finding.expect, Expect::Higher | Expect::Lower);
     let holds = |mine: f64, other: f64| {
         let slack = TIE * other.abs();
@@ -113,7 +118,7 @@ fn ordered(finding: &Finding, values: &Values, rows: &[String], sign: f64) -> Op
             held += usize::from(holds(mine, theirs));
             words.push(format!("{other} {theirs:.3}"));
         }
-        return Some(Found::Rows {
+        return Some(FindingResult::Rows {
             held,
             all: finding.against.len(),
             wanted: 1.0,
@@ -134,13 +139,13 @@ fn ordered(finding: &Finding, values: &Values, rows: &[String], sign: f64) -> Op
 
 /// Returns the result of a statement that holds in `held` of `all` rows. The finding's quantifier
 /// determines the required fraction.
-fn in_rows(finding: &Finding, held: usize, all: usize) -> Option<Found> {
+fn in_rows(finding: &PaperFinding, held: usize, all: usize) -> Option<FindingResult> {
     let wanted = match finding.quantifier {
         Quantifier::Every | Quantifier::Mean => 1.0,
         Quantifier::Most => 0.5,
         Quantifier::Some => f64::MIN_POSITIVE,
     };
-    Some(Found::Rows {
+    Some(FindingResult::Rows {
         held,
         all,
         wanted,
@@ -149,8 +154,8 @@ fn in_rows(finding: &Finding, held: usize, all: usize) -> Option<Found> {
 }
 
 /// Returns the result of a statement that holds or does not hold as a whole.
-const fn whole(holds: bool, words: String) -> Found {
-    Found::Rows {
+const fn whole(holds: bool, words: String) -> FindingResult {
+    FindingResult::Rows {
         held: holds as usize,
         all: 1,
         wanted: 1.0,
@@ -158,7 +163,7 @@ const fn whole(holds: bool, words: String) -> Found {
     }
 }
 
-fn similar(finding: &Finding, values: &Values, rows: &[String]) -> Option<Found> {
+fn similar(finding: &PaperFinding, values: &CaseValues, rows: &[String]) -> Option<FindingResult> {
     let mut held = 0;
     for row in rows {
         let mine = values.get(row, &finding.arm, &finding.measure)?;
@@ -172,7 +177,12 @@ fn similar(finding: &Finding, values: &Values, rows: &[String]) -> Option<Found>
     in_rows(finding, held, rows.len())
 }
 
-fn change(finding: &Finding, values: &Values, rows: &[String], sign: f64) -> Option<Found> {
+fn change(
+    finding: &PaperFinding,
+    values: &CaseValues,
+    rows: &[String],
+    sign: f64,
+) -> Option<FindingResult> {
     let base = finding.against.first()?;
     let changes: Option<Vec<f64>> = rows
         .iter()
@@ -187,10 +197,10 @@ fn change(finding: &Finding, values: &Values, rows: &[String], sign: f64) -> Opt
         Quantifier::Some => changes.into_iter().reduce(f64::max),
         _ => mean(&changes),
     };
-    found.map(Found::Number)
+    found.map(FindingResult::Number)
 }
 
-fn within(finding: &Finding, column: &[f64]) -> Option<Found> {
+fn within(finding: &PaperFinding, column: &[f64]) -> Option<FindingResult> {
     let [low, high] = finding.range?;
     let held = column.iter().filter(|v| (low..=high).contains(v)).count();
     let least = column.iter().copied().reduce(f64::min)?;
@@ -201,20 +211,26 @@ fn within(finding: &Finding, column: &[f64]) -> Option<Found> {
 
 /// Returns the result of a minimum. The text does not contain the values, so that it is equal on every host
 /// where the statement holds.
-fn at_least(finding: &Finding, column: &[f64]) -> Option<Found> {
+fn at_least(finding: &PaperFinding, column: &[f64]) -> Option<FindingResult> {
     let wanted = finding.value?;
     let holds = column.iter().all(|v| *v >= wanted);
     let words = if holds { "at least" } else { "less than" };
     Some(whole(holds, format!("{words} {wanted}")))
 }
 
-fn share(finding: &Finding, column: &[f64]) -> Option<Found> {
+fn share(finding: &PaperFinding, column: &[f64]) -> Option<FindingResult> {
     let [low, high] = finding.range?;
     let held = column.iter().filter(|v| (low..=high).contains(v)).count();
-    Some(Found::Number(100.0 * held as f64 / column.len() as f64))
+    Some(FindingResult::Number(
+        100.0 * held as f64 / column.len() as f64,
+    ))
 }
 
-fn correlation(finding: &Finding, values: &Values, rows: &[String]) -> Option<Found> {
+fn correlation(
+    finding: &PaperFinding,
+    values: &CaseValues,
+    rows: &[String],
+) -> Option<FindingResult> {
     let (arm, with) = finding.with.as_deref()?.split_once(' ')?;
     let mine = column(finding, values, rows)?;
     let other: Option<Vec<f64>> = rows.iter().map(|r| values.get(r, arm, with)).collect();
@@ -247,11 +263,11 @@ fn ranks(values: &[f64]) -> Vec<f64> {
 }
 
 fn order(
-    finding: &Finding,
-    values: &Values,
+    finding: &PaperFinding,
+    values: &CaseValues,
     rows: &[String],
     holds: impl Fn(f64, f64) -> bool,
-) -> Option<Found> {
+) -> Option<FindingResult> {
     let first = column(finding, values, rows)?;
     let then = column(finding, values, &finding.then)?;
     let pairs = first.len() * then.len();
@@ -260,7 +276,7 @@ fn order(
         .map(|f| then.iter().filter(|t| holds(*f, **t)).count());
     let held = held.sum();
     let words = format!("{held} of {pairs} pairs in this order");
-    Some(Found::Rows {
+    Some(FindingResult::Rows {
         held,
         all: pairs,
         wanted: 1.0,
@@ -270,8 +286,8 @@ fn order(
 
 /// Returns the arms of a finding in ascending order of a measure in a row; `None` if a value is missing.
 fn sorted<'a>(
-    finding: &'a Finding,
-    values: &Values,
+    finding: &'a PaperFinding,
+    values: &CaseValues,
     row: &str,
     measure: &str,
 ) -> Option<Vec<&'a String>> {
@@ -285,11 +301,11 @@ fn sorted<'a>(
 /// Returns the number of rows in which `holds` is true for the arms' ascending orders by two measures.
 /// `None` if a value is missing.
 fn by_two(
-    finding: &Finding,
-    values: &Values,
+    finding: &PaperFinding,
+    values: &CaseValues,
     rows: &[String],
     holds: impl Fn(&[&String], &[&String]) -> bool,
-) -> Option<Found> {
+) -> Option<FindingResult> {
     let with = finding.with.as_deref()?;
     let mut held = 0;
     let mut words = Vec::new();

@@ -7,21 +7,21 @@ use countersteer_model::signature::{CoreTraits, Signature};
 use countersteer_model::topology::Topology;
 
 use super::programs::{Cast, first_cpu, lone, shipped_profile, short};
-use super::values::Values;
-use crate::error::{Kind, failure};
+use super::values::CaseValues;
+use crate::error::{FaultKind, failure};
 
 /// Returns the ratings by program and profile, and the range over the inputs of each program.
 pub fn inputs(
     topology: &Topology,
     profiles: &BTreeMap<String, Vec<String>>,
     groups: &[String; 2],
-) -> anyhow::Result<Values> {
+) -> anyhow::Result<CaseValues> {
     let core = |group: &String| -> anyhow::Result<CoreTraits> {
         Ok(CoreTraits::of(topology, first_cpu(topology, group)?))
     };
     let fast = core(&groups[0])?;
     let slow = core(&groups[1])?;
-    let mut values = Values::default();
+    let mut values = CaseValues::default();
     for (program, names) in profiles {
         values.add_row(program);
         let mut ratings = Vec::new();
@@ -48,8 +48,8 @@ pub fn inputs(
 ///
 /// # Errors
 /// Fails if the program has no profile.
-pub fn signature_of(program: &str, cast: &Cast) -> anyhow::Result<Values> {
-    let mut values = Values::default();
+pub fn signature_of(program: &str, cast: &Cast) -> anyhow::Result<CaseValues> {
+    let mut values = CaseValues::default();
     for draw in 1..=cast.draws([&program.to_owned()]) {
         let loaded = lone(cast, program, draw)?;
         let profile = &loaded.programs[0].1;
@@ -84,5 +84,5 @@ fn signature(name: &str) -> anyhow::Result<Signature> {
 fn whole(profile: &Profile, name: &str) -> anyhow::Result<Signature> {
     let whole = 0.0..profile.instructions() as f64;
     countersteer_sim::progress::signature(profile, whole)
-        .ok_or_else(|| failure(Kind::BadInput, format!("`{name}` is not recorded")))
+        .ok_or_else(|| failure(FaultKind::BadInput, format!("`{name}` is not recorded")))
 }

@@ -13,9 +13,9 @@
 
 use serde::Serialize;
 
-use super::case::{Case, Cause, DRAWS, Expect, Finding, Method};
-use super::found::{Found, find};
-use super::values::Values;
+use super::case::{Case, Cause, DRAWS, Expect, Method, PaperFinding};
+use super::found::{FindingResult, find};
+use super::values::CaseValues;
 
 /// Number of standard deviations around the mean that contain 95 % of a normal distribution.
 const WITHIN_95: f64 = 1.96;
@@ -25,7 +25,7 @@ const MOSTLY: f64 = 0.95;
 /// Verdict on a statement or a case, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum StatementVerdict {
     /// The case was not run, or the measure is unavailable.
     LeftOut,
     /// The result differs from the statement.
@@ -38,7 +38,7 @@ pub enum Verdict {
     Reproduced,
 }
 
-impl Verdict {
+impl StatementVerdict {
     /// All verdicts, best first.
     pub const ALL: [Self; 5] = [
         Self::Reproduced,
@@ -61,34 +61,41 @@ impl Verdict {
 
 /// Statement of the paper with the measured result and its verdict.
 #[derive(Clone, Debug, Serialize)]
-pub struct Judged {
+pub struct JudgedStatement {
     pub says: String,
     pub paper: String,
     pub ours: String,
-    pub verdict: Verdict,
+    pub verdict: StatementVerdict,
     /// Reason for which the statement is not reproduced; `None` if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
     /// Number in the paper, our number, and the ends of its interval, for charts. `None` for a statement in words.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub numbers: Option<Numbers>,
+    pub numbers: Option<PaperNumber>,
 }
 
 /// Number of a paper, with our number and its interval.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Numbers {
+pub struct PaperNumber {
     pub paper: f64,
     pub ours: f64,
     pub interval: [f64; 2],
 }
 
 /// Judges every finding of a case. `genuine` returns true if the programs of a finding are those of the paper.
-pub fn judge(case: &Case, values: &Values, genuine: &dyn Fn(&Finding) -> bool) -> Vec<Judged> {
+pub fn judge(
+    case: &Case,
+    values: &CaseValues,
+    genuine: &dyn Fn(&PaperFinding) -> bool,
+) -> Vec<JudgedStatement> {
     let draws = values.draws();
-    let one = |finding: &Finding| {
+    let one = |finding: &PaperFinding| {
         let of_programs = genuine(finding);
         let mut judged = judged(finding, values, &draws, of_programs);
-        if !matches!(judged.verdict, Verdict::Reproduced | Verdict::LeftOut) {
+        if !matches!(
+            judged.verdict,
+            StatementVerdict::Reproduced | StatementVerdict::LeftOut
+        ) {
             let named = finding.cause.or(case.cause);
             judged.cause = Some(if of_programs {
                 named.unwrap_or(Cause::Machine)
@@ -102,54 +109,59 @@ pub fn judge(case: &Case, values: &Values, genuine: &dyn Fn(&Finding) -> bool) -
 }
 
 /// Returns the verdict on a case, which is that of its worst finding.
-pub fn overall(case: &Case, judged: &[Judged]) -> Verdict {
+pub fn overall(case: &Case, judged: &[JudgedStatement]) -> StatementVerdict {
     if matches!(case.method, Method::NotAttempted { .. }) {
-        return Verdict::LeftOut;
+        return StatementVerdict::LeftOut;
     }
     let worst = judged.iter().map(|j| j.verdict).min();
-    worst.unwrap_or(Verdict::LeftOut)
+    worst.unwrap_or(StatementVerdict::LeftOut)
 }
 
-fn judged(finding: &Finding, values: &Values, draws: &[Values], genuine: bool) -> Judged {
-    let left_out = Judged {
+fn judged(
+    finding: &PaperFinding,
+    values: &CaseValues,
+    draws: &[CaseValues],
+    genuine: bool,
+) -> JudgedStatement {
+    let left_out = JudgedStatement {
         says: finding.says.clone(),
         paper: paper(finding),
         ours: "not measured".to_owned(),
-        verdict: Verdict::LeftOut,
+        verdict: StatementVerdict::LeftOut,
         cause: None,
         numbers: None,
     };
     let Some(found) = find(finding, values) else {
         return left_out;
     };
-    let each: Vec<Found> = draws.iter().filter_map(|one| find(finding, one)).collect();
+    let each: Vec<FindingResult> = draws.iter().filter_map(|one| find(finding, one)).collect();
     match found {
-        Found::Number(ours) => {
+        FindingResult::Number(ours) => {
             let each = each.iter().filter_map(|f| match f {
-                Found::Number(value) => Some(*value),
-                Found::Rows { .. } => None,
+                FindingResult::Number(value) => Some(*value),
+                FindingResult::Rows { .. } => None,
             });
             number(finding, ours, &each.collect::<Vec<_>>(), genuine, left_out)
         }
-        Found::Rows {
+        FindingResult::Rows {
             held, all, wanted, ..
         } => {
             let holds = each.iter().filter(|f| f.holds()).count();
             let mostly = holds as f64 >= MOSTLY * each.len() as f64;
             let verdict = if found.holds() && mostly && genuine {
-                Verdict::Reproduced
+                StatementVerdict::Reproduced
             } else if found.holds() {
-                Verdict::Order
+                StatementVerdict::Order
             } else if has_direction(finding.expect) && held as f64 > 0.5 * wanted * all as f64 {
-                Verdict::Direction
+                StatementVerdict::Direction
             } else {
-                Verdict::Differs
+                StatementVerdict::Differs
             };
             let mut ours = found.words().to_owned();
             if !each.is_empty() {
                 ours += &format!("; in {holds} of {} repetitions", each.len());
             }
-            Judged {
+            JudgedStatement {
                 ours,
                 verdict,
                 ..left_out
@@ -167,7 +179,13 @@ const fn has_direction(expect: Expect) -> bool {
 }
 
 /// Judges a measured number by the paper's number or range.
-fn number(finding: &Finding, ours: f64, each: &[f64], genuine: bool, head: Judged) -> Judged {
+fn number(
+    finding: &PaperFinding,
+    ours: f64,
+    each: &[f64],
+    genuine: bool,
+    head: JudgedStatement,
+) -> JudgedStatement {
     let n = each.len() as f64;
     let mean = each.iter().sum::<f64>() / n;
     let squares: f64 = each.iter().map(|v| (v - mean).powi(2)).sum();
@@ -211,16 +229,16 @@ fn number(finding: &Finding, ours: f64, each: &[f64], genuine: bool, head: Judge
         (None, None) => return head,
     };
     let verdict = if agrees && enough {
-        Verdict::Reproduced
+        StatementVerdict::Reproduced
     } else if is_change && same_sign {
-        Verdict::Direction
+        StatementVerdict::Direction
     } else {
-        Verdict::Differs
+        StatementVerdict::Differs
     };
-    Judged {
+    JudgedStatement {
         ours: words,
         verdict,
-        numbers: Some(Numbers {
+        numbers: Some(PaperNumber {
             paper,
             ours,
             interval: [low, high],
@@ -243,7 +261,7 @@ fn rounding(value: f64) -> f64 {
 }
 
 /// Returns the paper's number or range as text.
-fn paper(finding: &Finding) -> String {
+fn paper(finding: &PaperFinding) -> String {
     let unit = unit(finding.expect);
     match (finding.value, finding.range) {
         (Some(value), _) if finding.expect != Expect::Correlation => format!("{value}{unit}"),
@@ -264,12 +282,12 @@ const fn unit(expect: Expect) -> &'static str {
 mod tests {
     use super::*;
 
-    fn finding(text: &str) -> Finding {
+    fn finding(text: &str) -> PaperFinding {
         toml::from_str(text).unwrap()
     }
 
-    fn values(cells: &[(&str, &str, &'static str, f64)]) -> Values {
-        let mut values = Values::default();
+    fn values(cells: &[(&str, &str, &'static str, f64)]) -> CaseValues {
+        let mut values = CaseValues::default();
         for (row, arm, measure, value) in cells {
             if !values.rows().iter().any(|r| r == row) {
                 values.add_row(row);
@@ -279,14 +297,14 @@ mod tests {
         values
     }
 
-    fn verdict(finding_text: &str, values: &Values) -> Verdict {
+    fn verdict(finding_text: &str, values: &CaseValues) -> StatementVerdict {
         let draws = values.draws();
         judged(&finding(finding_text), values, &draws, true).verdict
     }
 
     /// Ten draws of two arms; the value of `a` alternates by `spread` up and down.
-    fn drawn(measure: &'static str, a: f64, b: f64, spread: f64) -> Values {
-        let mut values = Values::default();
+    fn drawn(measure: &'static str, a: f64, b: f64, spread: f64) -> CaseValues {
+        let mut values = CaseValues::default();
         values.add_row("m");
         for draw in 0..DRAWS {
             let side = if draw % 2 == 0 { spread } else { -spread };
@@ -308,11 +326,11 @@ mod tests {
             ("m3", "rr", "asp", 2.0),
         ]);
         let text = "says = \"\"\nmeasure = \"asp\"\narm = \"hsp\"\nagainst = [\"rr\"]\nexpect = \"highest\"\n";
-        assert_eq!(verdict(text, &values), Verdict::Direction);
+        assert_eq!(verdict(text, &values), StatementVerdict::Direction);
         let most = format!("{text}quantifier = \"most\"\n");
-        assert_eq!(verdict(&most, &values), Verdict::Reproduced);
+        assert_eq!(verdict(&most, &values), StatementVerdict::Reproduced);
         let lowest = text.replace("highest", "lowest");
-        assert_eq!(verdict(&lowest, &values), Verdict::Differs);
+        assert_eq!(verdict(&lowest, &values), StatementVerdict::Differs);
     }
 
     const FALL: &str = "says = \"\"\nmeasure = \"unfairness\"\narm = \"a\"\nagainst = [\"b\"]\nexpect = \"fall\"\nvalue = 10\n";
@@ -321,23 +339,23 @@ mod tests {
     fn a_number_is_reproduced_inside_the_interval_of_ten_draws() {
         let fall = |a, spread| verdict(FALL, &drawn("unfairness", a, 2.0, spread));
         // 10.5 % with 1.96 standard deviations of half a per cent.
-        assert_eq!(fall(1.79, 0.01), Verdict::Reproduced);
+        assert_eq!(fall(1.79, 0.01), StatementVerdict::Reproduced);
         // 10.5 % to a hundredth: the paper's 10 stands for at most half a unit more.
-        assert_eq!(fall(1.785, 1e-5), Verdict::Direction);
-        assert_eq!(fall(1.5, 0.01), Verdict::Direction);
-        assert_eq!(fall(2.1, 0.01), Verdict::Differs);
+        assert_eq!(fall(1.785, 1e-5), StatementVerdict::Direction);
+        assert_eq!(fall(1.5, 0.01), StatementVerdict::Direction);
+        assert_eq!(fall(2.1, 0.01), StatementVerdict::Differs);
         // An interval this wide contains everything and shows nothing.
-        assert_eq!(fall(1.79, 0.3), Verdict::Differs);
+        assert_eq!(fall(1.79, 0.3), StatementVerdict::Differs);
     }
 
     #[test]
     fn fewer_draws_or_other_programs_reproduce_no_number() {
         let once = values(&[("m", "a", "unfairness", 1.8), ("m", "b", "unfairness", 2.0)]);
-        assert_eq!(verdict(FALL, &once), Verdict::Direction);
+        assert_eq!(verdict(FALL, &once), StatementVerdict::Direction);
         let ten = drawn("unfairness", 1.8, 2.0, 0.01);
         let of = |genuine| judged(&finding(FALL), &ten, &ten.draws(), genuine).verdict;
-        assert_eq!(of(true), Verdict::Reproduced);
-        assert_eq!(of(false), Verdict::Direction);
+        assert_eq!(of(true), StatementVerdict::Reproduced);
+        assert_eq!(of(false), StatementVerdict::Direction);
     }
 
     #[test]
@@ -345,8 +363,8 @@ mod tests {
         let text =
             "says = \"\"\nmeasure = \"fast_share\"\narm = \"a\"\nexpect = \"value\"\nvalue = 90\n";
         let share = |a| verdict(text, &drawn("fast_share", a, 0.0, 1.0));
-        assert_eq!(share(89.5), Verdict::Reproduced);
-        assert_eq!(share(67.0), Verdict::Differs);
+        assert_eq!(share(89.5), StatementVerdict::Reproduced);
+        assert_eq!(share(67.0), StatementVerdict::Differs);
     }
 
     #[test]
@@ -355,12 +373,15 @@ mod tests {
             "says = \"\"\nmeasure = \"asp\"\narm = \"a\"\nagainst = [\"b\"]\nexpect = \"higher\"\n";
         assert_eq!(
             verdict(text, &drawn("asp", 2.0, 1.9, 0.05)),
-            Verdict::Reproduced
+            StatementVerdict::Reproduced
         );
-        assert_eq!(verdict(text, &drawn("asp", 2.0, 1.9, 0.2)), Verdict::Order);
+        assert_eq!(
+            verdict(text, &drawn("asp", 2.0, 1.9, 0.2)),
+            StatementVerdict::Order
+        );
         assert_eq!(
             verdict(text, &drawn("asp", 1.8, 1.9, 0.05)),
-            Verdict::Differs
+            StatementVerdict::Differs
         );
     }
 
@@ -377,17 +398,17 @@ mod tests {
         let text = "says = \"\"\nmeasure = \"power_w\"\nwith = \"time_s\"\narm = \"a\"\nagainst = [\"b\", \"c\"]\n";
         let same = format!("{text}expect = \"same-lowest\"\n");
         let other = format!("{text}expect = \"other-order\"\n");
-        assert_eq!(verdict(&same, &values), Verdict::Reproduced);
-        assert_eq!(verdict(&other, &values), Verdict::Reproduced);
+        assert_eq!(verdict(&same, &values), StatementVerdict::Reproduced);
+        assert_eq!(verdict(&other, &values), StatementVerdict::Reproduced);
         let narrowed = other.replace(", \"c\"", "");
-        assert_eq!(verdict(&narrowed, &values), Verdict::Differs);
+        assert_eq!(verdict(&narrowed, &values), StatementVerdict::Differs);
     }
 
     #[test]
     fn what_was_not_measured_is_left_out() {
         let text = "says = \"\"\nmeasure = \"sf\"\narm = \"a\"\nexpect = \"value\"\nvalue = 1\n";
         let values = values(&[("m", "a", "asp", 1.0)]);
-        assert_eq!(verdict(text, &values), Verdict::LeftOut);
+        assert_eq!(verdict(text, &values), StatementVerdict::LeftOut);
     }
 
     #[test]

@@ -8,18 +8,19 @@ use rayon::prelude::*;
 
 use super::case::{Case, Method};
 use super::inputs::{self, inputs};
-use super::programs::{Cast, Member, lone, short};
-use super::values::Values;
+use super::programs::{Cast, PlannedMember, lone, short};
+use super::run::{CaseRun, run};
+use super::values::CaseValues;
 use super::{alone, mixes, models, occupancy, over_time, speed, tools, turns, windows};
-use crate::error::{Kind, failure};
-use crate::experiment::{self, Experiment, Finished, LoadedMachine, SimOptions};
+use crate::error::{FaultKind, failure};
+use crate::experiment::{self, Finished, LoadedMachine, SimOptions};
 use crate::plan::Loaded;
 
 /// Measures a case and returns its values.
 ///
 /// # Errors
 /// Fails if a machine, program, mix or policy does not exist, and with the errors of the simulator.
-pub fn measure(case: &Case, cast: &Cast) -> anyhow::Result<Values> {
+pub fn measure(case: &Case, cast: &Cast) -> anyhow::Result<CaseValues> {
     let machine = || experiment::machine(&case.machine);
     match &case.method {
         Method::Mixes { .. } => mixes::measure(&machine()?, case, cast),
@@ -76,49 +77,17 @@ pub fn measure(case: &Case, cast: &Cast) -> anyhow::Result<Values> {
         } => occupancy::measure(&machine()?, mixes, cpus, *period_ms, cast),
         Method::Signature { program } => inputs::signature_of(program, cast),
         Method::Speed { mix } => speed::measure(&machine()?, mix, cast),
-        Method::NotAttempted { .. } => Ok(Values::default()),
+        Method::NotAttempted { .. } => Ok(CaseValues::default()),
     }
-}
-
-/// Simulation that belongs to a case, with its row and arm.
-pub(super) struct Run<'a> {
-    pub row: &'a str,
-    pub arm: &'a str,
-    pub policy: &'a str,
-    pub workload: &'a Arc<Loaded>,
-    pub seed: u64,
-}
-
-pub(super) fn experiment(
-    machine: &Arc<LoadedMachine>,
-    run: &Run<'_>,
-    options: &SimOptions,
-) -> Experiment {
-    Experiment {
-        machine: Arc::clone(machine),
-        workload: Arc::clone(run.workload),
-        policy: run.policy.to_owned(),
-        seed: run.seed,
-        options: options.clone(),
-        detail: None,
-    }
-}
-
-pub(super) fn run(
-    machine: &Arc<LoadedMachine>,
-    run: &Run<'_>,
-    options: &SimOptions,
-) -> anyhow::Result<Finished> {
-    experiment(machine, run, options).run()
 }
 
 /// Parses a list of exactly two CPUs. Returns one for each program of a pair.
 fn two_cpus(list: &str) -> anyhow::Result<[String; 2]> {
-    let cpus: CpuSet = list
-        .parse()
-        .map_err(|e: BadCpuList| failure(Kind::BadInput, format!("`cpus = \"{list}\"`: {e}")))?;
+    let cpus: CpuSet = list.parse().map_err(|e: BadCpuList| {
+        failure(FaultKind::BadInput, format!("`cpus = \"{list}\"`: {e}"))
+    })?;
     let cpus: Vec<String> = cpus.iter().map(|c| c.to_string()).collect();
-    let few = |_| failure(Kind::BadInput, "pairs need two CPUs");
+    let few = |_| failure(FaultKind::BadInput, "pairs need two CPUs");
     cpus.try_into().map_err(few)
 }
 
@@ -129,7 +98,7 @@ fn completion_s(
     policy: &str,
     options: &SimOptions,
 ) -> anyhow::Result<f64> {
-    let one = Run {
+    let one = CaseRun {
         row: "",
         arm: "",
         policy,
@@ -144,7 +113,7 @@ fn pairs<'a>(
     programs: &'a [String],
     cpus: &str,
     cast: &Cast,
-) -> anyhow::Result<Values> {
+) -> anyhow::Result<CaseValues> {
     let [first, second] = &two_cpus(cpus)?;
     let options = cast.options(1, 100.0);
     let draws = 1..=cast.draws(programs);
@@ -159,7 +128,7 @@ fn pairs<'a>(
     let alone_s: BTreeMap<(&String, u64), f64> =
         each.par_iter().map(alone).collect::<anyhow::Result<_>>()?;
     let slowdown = |(a, b, draw): &(&String, &String, u64)| {
-        let member = |program, place| Member {
+        let member = |program, place| PlannedMember {
             program,
             threads: 1,
             copies: 1,
@@ -178,7 +147,7 @@ fn pairs<'a>(
         .par_iter()
         .map(slowdown)
         .collect::<anyhow::Result<_>>()?;
-    let mut values = Values::default();
+    let mut values = CaseValues::default();
     for ((a, b, draw), slowdown) in all.iter().zip(slowdowns) {
         let row = format!("{a}+{b}");
         if *draw == 1 {
@@ -195,9 +164,9 @@ fn cache_sizes(
     programs: &[String],
     sizes_kib: &[f64],
     cast: &Cast,
-) -> anyhow::Result<Values> {
+) -> anyhow::Result<CaseValues> {
     let options = cast.options(1, 100.0);
-    let mut values = Values::default();
+    let mut values = CaseValues::default();
     programs.iter().for_each(|program| values.add_row(program));
     let draws = 1..=cast.draws(programs);
     let with_draws = |program| draws.clone().map(move |draw| (program, draw));
@@ -205,7 +174,7 @@ fn cache_sizes(
     for size_kib in sizes_kib {
         let machine = with_llc(machine, *size_kib)?;
         let one = |(program, seed): &(&String, u64)| {
-            let one = Run {
+            let one = CaseRun {
                 row: "",
                 arm: "",
                 policy: "static:*=0",

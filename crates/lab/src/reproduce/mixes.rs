@@ -3,31 +3,26 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use countersteer_model::driver::Recorder;
-use countersteer_model::engine::{Applied, Observation};
 use countersteer_model::events::Event;
-use countersteer_model::metric::MetricBank;
-use countersteer_model::placement::Placement;
 use countersteer_model::score::Score;
 use countersteer_model::topology::Topology;
-use countersteer_model::units::Nanos;
 use rayon::prelude::*;
 
 use super::case::{Case, Method};
 use super::composite::{self, Composite};
-use super::measure::{Run, experiment};
-use super::moves::Moves;
-use super::programs::{Cast, Member};
-use super::slices::Slices;
-use super::values::Values;
-use crate::error::{Kind, failure};
-use crate::experiment::{Finished, LoadedMachine, Onlooker, SimOptions};
+use super::programs::{Cast, PlannedMember};
+use super::run::CaseRun;
+use super::values::CaseValues;
+use super::watched::{WatchedRun, watched};
+use crate::error::{FaultKind, failure};
+use crate::experiment::{Finished, LoadedMachine, SimOptions};
 use crate::plan::Loaded;
 
 /// Returns the events with these names. Fails if one does not exist.
 fn events(names: &[String]) -> anyhow::Result<Vec<Event>> {
     let event = |name: &String| {
-        Event::by_name(name).ok_or_else(|| failure(Kind::BadInput, format!("no event is `{name}`")))
+        Event::by_name(name)
+            .ok_or_else(|| failure(FaultKind::BadInput, format!("no event is `{name}`")))
     };
     names.iter().map(event).collect()
 }
@@ -41,7 +36,7 @@ fn workload(
     cast: &Cast,
 ) -> anyhow::Result<Arc<Loaded>> {
     let rows = cast.mix(name)?.members.iter().enumerate();
-    let members = rows.map(|(row, (program, threads))| Member {
+    let members = rows.map(|(row, (program, threads))| PlannedMember {
         program,
         threads: *threads,
         copies,
@@ -54,7 +49,11 @@ fn workload(
 ///
 /// # Errors
 /// Fails with the errors of [`super::measure::measure`].
-pub fn measure(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow::Result<Values> {
+pub fn measure(
+    machine: &Arc<LoadedMachine>,
+    case: &Case,
+    cast: &Cast,
+) -> anyhow::Result<CaseValues> {
     let Method::Mixes {
         mixes,
         copies,
@@ -68,10 +67,10 @@ pub fn measure(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow
         slices_of,
     } = &case.method
     else {
-        return Ok(Values::default());
+        return Ok(CaseValues::default());
     };
-    let mut values = Values::default();
-    let mut workloads: Vec<Drawn<'_>> = Vec::new();
+    let mut values = CaseValues::default();
+    let mut workloads: Vec<DrawnMix<'_>> = Vec::new();
     for row in mixes {
         values.add_row(row);
         for draw in 1..=cast.seeds(*seeds) {
@@ -84,7 +83,7 @@ pub fn measure(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow
             !unavailable.contains(arm) && Composite::named(policy).is_none()
         };
         for (arm, policy) in arms.iter().filter(run_by) {
-            runs.push(Run {
+            runs.push(CaseRun {
                 row,
                 arm,
                 policy,
@@ -100,13 +99,14 @@ pub fn measure(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow
         "{} {copies} {launch_on:?} {options:?} {slices_of:?} {once}",
         case.machine
     );
-    let watch = |run: &Run<'_>| {
+    let watch = |run: &CaseRun<'_>| {
         let key = format!("{} {} {} {set_up}", run.row, run.policy, run.seed);
         cast.once(key, || watched(machine, run, &options, &events, *once))
     };
-    let finished: Vec<Arc<Watched>> = runs.par_iter().map(watch).collect::<anyhow::Result<_>>()?;
+    let finished: Vec<Arc<WatchedRun>> =
+        runs.par_iter().map(watch).collect::<anyhow::Result<_>>()?;
     for (run, ran) in runs.iter().zip(&finished) {
-        let Watched { finished, watch } = ran.as_ref();
+        let WatchedRun { finished, watch } = ran.as_ref();
         values.begin(run.seed);
         add_mix(&mut values, run, finished, &machine.topology);
         let cpu_s = finished.usage.iter().flat_map(|u| &u.cpu_s).sum();
@@ -123,14 +123,14 @@ pub fn measure(machine: &Arc<LoadedMachine>, case: &Case, cast: &Cast) -> anyhow
 }
 
 /// Mix with the number of a draw and the workload drawn.
-type Drawn<'a> = (&'a String, u64, Arc<Loaded>);
+type DrawnMix<'a> = (&'a String, u64, Arc<Loaded>);
 
 /// Adds the values of the arms that average completion times over cores instead of running a policy.
 fn add_composites(
-    values: &mut Values,
+    values: &mut CaseValues,
     machine: &Arc<LoadedMachine>,
     case: &Case,
-    workloads: &[Drawn<'_>],
+    workloads: &[DrawnMix<'_>],
     options: &SimOptions,
 ) -> anyhow::Result<()> {
     let Method::Mixes { arms, copies, .. } = &case.method else {
@@ -143,7 +143,7 @@ fn add_composites(
     if composites.is_empty() {
         return Ok(());
     }
-    let bound = |(_, draw, workload): &Drawn<'_>| {
+    let bound = |(_, draw, workload): &DrawnMix<'_>| {
         composite::bound(machine, workload, *copies as usize, *draw, options)
     };
     let all: Vec<_> = workloads
@@ -159,51 +159,8 @@ fn add_composites(
     Ok(())
 }
 
-/// Finished simulation with its migrations and slices.
-pub struct Watched {
-    finished: Finished,
-    watch: Watch,
-}
-
-/// Recorder of migrations and slices during a mix.
-struct Watch {
-    slices: Slices,
-    moves: Moves,
-}
-
-impl Recorder for Watch {
-    fn observation(&mut self, topology: &Topology, seen: &Observation, metrics: &MetricBank) {
-        self.slices.observation(topology, seen, metrics);
-        self.moves.observation(topology, seen, metrics);
-    }
-
-    fn decision(&mut self, _: &Topology, _: Nanos, _: &Placement, _: Applied) {}
-}
-
-/// Runs a simulation and records migrations, and slices if `events` is not empty.
-fn watched(
-    machine: &Arc<LoadedMachine>,
-    run: &Run<'_>,
-    options: &SimOptions,
-    events: &[Event],
-    once: bool,
-) -> anyhow::Result<Watched> {
-    let mut watch = Watch {
-        slices: Slices::new(&machine.topology, options.period_ms * 1e-3),
-        moves: Moves::new(&machine.topology),
-    };
-    let onlooker = Onlooker {
-        recorder: Some(&mut watch),
-        events,
-        once,
-        spans: !events.is_empty(),
-    };
-    let finished = experiment(machine, run, options).run_watched(onlooker)?;
-    Ok(Watched { finished, watch })
-}
-
 /// Adds the relative standard deviation, in percent, of completion times of runs that differ only in their seeds.
-fn add_spread(values: &mut Values, runs: &[Run<'_>], finished: &[Arc<Watched>]) {
+fn add_spread(values: &mut CaseValues, runs: &[CaseRun<'_>], finished: &[Arc<WatchedRun>]) {
     let mut times: BTreeMap<(String, &str), Vec<f64>> = BTreeMap::new();
     for (run, ran) in runs.iter().zip(finished) {
         for program in &ran.finished.score.programs {
@@ -220,8 +177,8 @@ fn add_spread(values: &mut Values, runs: &[Run<'_>], finished: &[Arc<Watched>]) 
     }
 }
 
-fn add_mix(values: &mut Values, run: &Run<'_>, finished: &Finished, topology: &Topology) {
-    let Run { row, arm, .. } = run;
+fn add_mix(values: &mut CaseValues, run: &CaseRun<'_>, finished: &Finished, topology: &Topology) {
+    let CaseRun { row, arm, .. } = run;
     let score = &finished.score;
     let completion = mean_completion_s(score);
     for (measure, value) in [

@@ -15,6 +15,7 @@ mod moves;
 mod occupancy;
 mod over_time;
 mod programs;
+mod run;
 mod slices;
 mod speed;
 mod statements;
@@ -22,6 +23,7 @@ mod tools;
 mod turns;
 mod values;
 mod watch;
+mod watched;
 mod windows;
 
 use std::collections::BTreeSet;
@@ -31,12 +33,12 @@ use anyhow::Context;
 use countersteer_model::suggestion::suggestion;
 use serde::Serialize;
 
-use self::case::{Case, CaseFile, Finding, Method};
+use self::case::{Case, CaseFile, Method, PaperFinding};
 pub use self::document::{html, markdown, section};
-pub use self::judge::{Judged, Verdict};
-use self::programs::{Cast, Traced};
+pub use self::judge::{JudgedStatement, StatementVerdict};
+use self::programs::{Cast, StandInTraces};
 use self::statements::Statement;
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 use crate::experiment::Fidelity;
 use crate::library;
 
@@ -73,9 +75,9 @@ pub struct Reproduced {
     /// Stand-in of each program of the case, as `program: profile`.
     pub stand_ins: Vec<String>,
     /// Verdict on the case.
-    pub verdict: Verdict,
+    pub verdict: StatementVerdict,
     /// Verdicts on its findings.
-    pub findings: Vec<Judged>,
+    pub findings: Vec<JudgedStatement>,
     /// Sentences with results that depend on the host; documents omit them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub on_this_host: Vec<String>,
@@ -140,7 +142,7 @@ impl Catalogue {
     /// Returns a catalogue that simulates traces of the stand-ins from a folder.
     #[must_use]
     pub fn traced(mut self, fidelity: Fidelity, folder: PathBuf) -> Self {
-        self.cast.traced = Some(Traced { fidelity, folder });
+        self.cast.traced = Some(StandInTraces { fidelity, folder });
         self
     }
 
@@ -160,7 +162,7 @@ impl Catalogue {
                 let near = suggestion(name, self.cases.iter().map(|(_, case)| &*case.name));
                 let why =
                     format!("there is no case `{name}`{near}; `steer reproduce list` names them");
-                return Err(failure(Kind::Usage, why));
+                return Err(failure(FaultKind::Usage, why));
             }
             wanted.extend(found);
         }
@@ -174,7 +176,7 @@ impl Catalogue {
     pub fn run(&self, paper: &str, case: &Case) -> anyhow::Result<Reproduced> {
         let values =
             measure::measure(case, &self.cast).with_context(|| format!("case {}", case.name))?;
-        let genuine = |finding: &Finding| match case.method {
+        let genuine = |finding: &PaperFinding| match case.method {
             // Models and simulators are no programs of the paper.
             Method::Models { .. } | Method::Inputs { .. } | Method::Speed { .. } => false,
             Method::Signature { ref program } => self.cast.is_itself(program),
@@ -313,7 +315,12 @@ mod tests {
         }
     }
 
-    fn check(case: &Case, finding: &Finding, rows: &BTreeSet<String>, arms: &BTreeSet<String>) {
+    fn check(
+        case: &Case,
+        finding: &PaperFinding,
+        rows: &BTreeSet<String>,
+        arms: &BTreeSet<String>,
+    ) {
         let at = format!("{}: {}", case.name, finding.says);
         assert!(MEASURES.iter().any(|m| m.name == finding.measure), "{at}");
         assert!(arms.contains(&finding.arm), "{at}: arm {}", finding.arm);
@@ -385,7 +392,7 @@ mod tests {
                     *seeds = wanted;
                 }
                 let findings = catalogue.run(paper, &case).unwrap().findings;
-                let verdict = |f: &Judged| (f.says.clone(), f.verdict);
+                let verdict = |f: &JudgedStatement| (f.says.clone(), f.verdict);
                 findings.iter().map(verdict).collect::<Vec<_>>()
             };
             assert_eq!(verdicts(10), verdicts(40), "{name}");

@@ -14,26 +14,26 @@ use countersteer_model::placement::Placement;
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
 
-use super::values::Values;
+use super::values::CaseValues;
 
 /// Numbers of migrations of one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Count {
+struct MigrationCount {
     types: u32,
     caches: u32,
 }
 
 /// Recorder that counts migrations.
-pub struct Moves {
+pub struct MoveRecorder {
     /// Core type and last-level cache of each CPU, as indices.
     places: Vec<(usize, usize)>,
     /// Migrations of each thread.
-    counts: BTreeMap<ThreadId, Count>,
+    counts: BTreeMap<ThreadId, MigrationCount>,
     /// Name of each thread's program.
     programs: BTreeMap<ThreadId, Arc<str>>,
 }
 
-impl Moves {
+impl MoveRecorder {
     pub fn new(topology: &Topology) -> Self {
         let caches = topology.groups_by(GroupBy::Llc);
         let place = |cpu: CpuId| {
@@ -59,8 +59,8 @@ impl Moves {
     }
 
     /// Returns the migrations of each program by name; copies have different names.
-    fn by_name(&self) -> BTreeMap<&str, Count> {
-        let mut names: BTreeMap<&str, Count> = BTreeMap::new();
+    fn by_name(&self) -> BTreeMap<&str, MigrationCount> {
+        let mut names: BTreeMap<&str, MigrationCount> = BTreeMap::new();
         for (thread, name) in &self.programs {
             let of = names.entry(name).or_default();
             let count = self.counts.get(thread).copied().unwrap_or_default();
@@ -71,7 +71,7 @@ impl Moves {
     }
 
     /// Adds the measures of migrations for the mix and for each program. `cpu_s` is the CPU time of all threads, in seconds.
-    pub fn add(&self, values: &mut Values, row: &str, arm: &str, cpu_s: f64) {
+    pub fn add(&self, values: &mut CaseValues, row: &str, arm: &str, cpu_s: f64) {
         let names = self.by_name();
         let types: u32 = names.values().map(|c| c.types).sum();
         let most = names.values().map(|c| c.types).max().unwrap_or(0);
@@ -96,7 +96,7 @@ impl Moves {
     }
 }
 
-impl Recorder for Moves {
+impl Recorder for MoveRecorder {
     fn observation(&mut self, _: &Topology, seen: &Observation, _: &MetricBank) {
         for info in &seen.threads {
             let name = || Arc::clone(&info.name);
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn moves_count_where_they_change_the_core_type_or_the_cache() {
         let machine = crate::experiment::machine("opteron-8356-2-2").unwrap();
-        let mut moves = Moves::new(&machine.topology);
+        let mut moves = MoveRecorder::new(&machine.topology);
         // Two core types with two cores each; the cores of the second type have separate caches.
         moves.places = vec![(0, 0), (0, 0), (1, 1), (1, 2)];
         let (a, b) = (ThreadId(1), ThreadId(2));
@@ -128,7 +128,7 @@ mod tests {
         moves.moved(b, CpuId(0), CpuId(1));
         moves.moved(b, CpuId(2), CpuId(3));
         moves.programs = [(a, "m".into()), (b, "m#2".into())].into();
-        let mut values = Values::default();
+        let mut values = CaseValues::default();
         moves.add(&mut values, "mix", "hass", 120.0);
         let get = |row: &str, measure: &str| values.get(row, "hass", measure);
         assert_eq!(get("mix", "type_moves_per_minute"), Some(1.0));

@@ -16,8 +16,8 @@ use countersteer_model::units::Nanos;
 use rayon::prelude::*;
 
 use super::programs::{Cast, short};
-use super::values::Values;
-use crate::error::{Kind, failure};
+use super::values::CaseValues;
+use crate::error::{FaultKind, failure};
 use crate::experiment::{Experiment, LoadedMachine, Onlooker};
 
 /// Time at the start during which the cache fills; samples in it are ignored.
@@ -25,11 +25,11 @@ const WARMING: Nanos = Nanos::from_millis(1000);
 
 /// Occupancy of each program in bytes, by sample.
 #[derive(Default)]
-struct Shares {
+struct OccupancyShares {
     readings: Vec<(Nanos, BTreeMap<Arc<str>, f64>)>,
 }
 
-impl Recorder for Shares {
+impl Recorder for OccupancyShares {
     fn observation(&mut self, _: &Topology, seen: &Observation, _: &MetricBank) {
         let mut of_program = BTreeMap::new();
         for (thread, sample) in seen.samples.of_threads() {
@@ -45,10 +45,10 @@ impl Recorder for Shares {
     fn decision(&mut self, _: &Topology, _: Nanos, _: &Placement, _: Applied) {}
 }
 
-impl Shares {
+impl OccupancyShares {
     /// Returns the percentages of a cache of `bytes` bytes that a program occupies, one per sample. Samples while the cache
     /// fills and samples without the program are omitted.
-    fn of(&self, program: &str, bytes: f64, reader: &Reader) -> Vec<f64> {
+    fn of(&self, program: &str, bytes: f64, reader: &OccupancyReader) -> Vec<f64> {
         let filled = self.readings.iter().filter(|(at, _)| *at > WARMING);
         let read = filled.step_by(reader.each);
         let held = read.filter_map(|(_, held)| held.get(program));
@@ -57,18 +57,18 @@ impl Shares {
 }
 
 /// Reader of occupancy: its arm, and the number of periods between its samples.
-pub struct Reader {
+pub struct OccupancyReader {
     pub arm: &'static str,
     each: usize,
 }
 
 /// Readers that sample the same run at different intervals.
-pub const READERS: [Reader; 2] = [
-    Reader {
+pub const READERS: [OccupancyReader; 2] = [
+    OccupancyReader {
         arm: "every",
         each: 1,
     },
-    Reader {
+    OccupancyReader {
         arm: "tenth",
         each: 10,
     },
@@ -81,13 +81,13 @@ pub fn measure(
     cpus: &str,
     period_ms: f64,
     cast: &Cast,
-) -> anyhow::Result<Values> {
-    let done: Vec<Shares> = mixes
+) -> anyhow::Result<CaseValues> {
+    let done: Vec<OccupancyShares> = mixes
         .par_iter()
         .map(|mix| run(machine, mix, cpus, period_ms, cast))
         .collect::<anyhow::Result<_>>()?;
     let bytes = llc_bytes(machine)?;
-    let mut values = Values::default();
+    let mut values = CaseValues::default();
     mixes.iter().for_each(|mix| values.add_row(mix));
     for (mix, shares) in mixes.iter().zip(done) {
         for (program, _) in &cast.mix(mix)?.members {
@@ -111,7 +111,7 @@ fn llc_bytes(machine: &LoadedMachine) -> anyhow::Result<f64> {
     let last = caches.iter().max_by_key(|cache| cache.level);
     let last = last.ok_or_else(|| {
         let why = format!("machine {} shares no cache", machine.machine.name);
-        failure(Kind::BadInput, why)
+        failure(FaultKind::BadInput, why)
     })?;
     Ok(last.size_kib * 1024.0)
 }
@@ -122,7 +122,7 @@ fn run(
     cpus: &str,
     period_ms: f64,
     cast: &Cast,
-) -> anyhow::Result<Shares> {
+) -> anyhow::Result<OccupancyShares> {
     let members = cast.single_copies(mix)?;
     let experiment = Experiment {
         machine: Arc::clone(machine),
@@ -132,7 +132,7 @@ fn run(
         options: cast.options(1, period_ms),
         detail: None,
     };
-    let mut shares = Shares::default();
+    let mut shares = OccupancyShares::default();
     experiment.run_watched(Onlooker {
         recorder: Some(&mut shares),
         ..Onlooker::default()
@@ -155,11 +155,11 @@ mod tests {
         };
         let held = [(1, Some(0.0)), (2, Some(50.0)), (3, None), (4, Some(150.0))];
         let readings = held.map(reading).into();
-        let shares = Shares { readings };
+        let shares = OccupancyShares { readings };
         let [every, _] = &READERS;
         assert_eq!(shares.of("a", 200.0, every), [25.0, 75.0]);
         assert!(shares.of("b", 200.0, every).is_empty());
-        let second = Reader {
+        let second = OccupancyReader {
             arm: "second",
             each: 2,
         };

@@ -15,8 +15,8 @@ use countersteer_model::units::Nanos;
 use rayon::prelude::*;
 
 use super::programs::Cast;
-use super::values::Values;
-use super::watch::Watch;
+use super::values::CaseValues;
+use super::watch::RunWatch;
 use crate::experiment::LoadedMachine;
 
 /// Threshold: minimum ratio of high to low IPC. Below it, a program has no phases of high IPC.
@@ -71,7 +71,7 @@ pub fn measure(
     groups: &[String; 2],
     period_ms: f64,
     cast: &Cast,
-) -> anyhow::Result<Values> {
+) -> anyhow::Result<CaseValues> {
     let runs: Vec<(&String, &String)> = programs
         .iter()
         .flat_map(|program| groups.iter().map(move |group| (program, group)))
@@ -80,7 +80,7 @@ pub fn measure(
         .par_iter()
         .map(|(program, group)| {
             let mut ipc = Ipc::default();
-            let watch = Watch {
+            let watch = RunWatch {
                 machine,
                 cast,
                 program,
@@ -93,7 +93,7 @@ pub fn measure(
             Ok(ipc)
         })
         .collect::<anyhow::Result<_>>()?;
-    let mut values = Values::default();
+    let mut values = CaseValues::default();
     programs.iter().for_each(|program| values.add_row(program));
     for ((program, group), ipc) in runs.into_iter().zip(done) {
         values.add(program, group, "ipc_range", ipc.range());

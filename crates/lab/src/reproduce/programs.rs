@@ -14,9 +14,9 @@ use countersteer_model::units::CpuId;
 use countersteer_model::workload::cpus_of;
 use serde::Deserialize;
 
-use super::case::{DRAWS, Finding};
-use super::mixes::Watched;
-use crate::error::{Kind, failure};
+use super::case::{DRAWS, PaperFinding};
+use super::watched::WatchedRun;
+use crate::error::{FaultKind, failure};
 use crate::experiment::{Fidelity, SimOptions};
 use crate::library;
 use crate::plan::{self, Loaded};
@@ -33,13 +33,13 @@ pub(super) const SHORTER: f64 = 400.0;
 
 /// Folder of the traces of the stand-ins, and the fidelity of their simulation.
 #[derive(Clone, Debug)]
-pub struct Traced {
+pub struct StandInTraces {
     pub fidelity: Fidelity,
     /// Folder with a trace for each profile, named after it, as in `chase.trace`.
     pub folder: PathBuf,
 }
 
-impl Traced {
+impl StandInTraces {
     fn trace(&self, by: &StandIn) -> PathBuf {
         let name = Path::new(&by.profile).file_stem().unwrap_or_default();
         self.folder.join(name).with_extension("trace")
@@ -72,7 +72,7 @@ pub struct StandIn {
 /// Mix of programs from a paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Mix {
+pub struct PaperMix {
     /// Figure, table or section of the paper that lists the mix.
     pub item: String,
     /// Programs of the mix, each with its number of threads.
@@ -83,7 +83,7 @@ pub struct Mix {
 }
 
 #[derive(Deserialize)]
-struct Group {
+struct ProgramGroup {
     programs: Vec<String>,
 }
 
@@ -94,23 +94,23 @@ struct ProgramFile {
 
 #[derive(Deserialize)]
 struct MixFile {
-    mix: BTreeMap<String, Mix>,
-    group: BTreeMap<String, Group>,
+    mix: BTreeMap<String, PaperMix>,
+    group: BTreeMap<String, ProgramGroup>,
 }
 
 /// Stand-ins and mixes of all papers.
 pub struct Cast {
     programs: BTreeMap<String, StandIn>,
-    mixes: BTreeMap<String, Mix>,
-    groups: BTreeMap<String, Group>,
+    mixes: BTreeMap<String, PaperMix>,
+    groups: BTreeMap<String, ProgramGroup>,
     /// Traces to simulate; `None` to use profiles.
-    pub traced: Option<Traced>,
+    pub traced: Option<StandInTraces>,
     /// Finished runs of mixes by key, shared between cases.
-    ran: Mutex<BTreeMap<String, Arc<Watched>>>,
+    ran: Mutex<BTreeMap<String, Arc<WatchedRun>>>,
 }
 
 /// Program of a workload that is to be created.
-pub struct Member<'a> {
+pub struct PlannedMember<'a> {
     pub program: &'a str,
     pub threads: u32,
     pub copies: u32,
@@ -136,8 +136,8 @@ impl Cast {
     pub fn once(
         &self,
         key: String,
-        simulate: impl FnOnce() -> anyhow::Result<Watched>,
-    ) -> anyhow::Result<Arc<Watched>> {
+        simulate: impl FnOnce() -> anyhow::Result<WatchedRun>,
+    ) -> anyhow::Result<Arc<WatchedRun>> {
         let known = || self.ran.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ran) = known().get(&key) {
             return Ok(Arc::clone(ran));
@@ -153,20 +153,25 @@ impl Cast {
     }
 
     /// Iterates over all mixes with their names.
-    pub fn mixes(&self) -> impl Iterator<Item = (&String, &Mix)> {
+    pub fn mixes(&self) -> impl Iterator<Item = (&String, &PaperMix)> {
         self.mixes.iter()
     }
 
-    pub fn mix(&self, name: &str) -> anyhow::Result<&Mix> {
+    pub fn mix(&self, name: &str) -> anyhow::Result<&PaperMix> {
         let known = self.mixes.get(name);
-        known.ok_or_else(|| failure(Kind::Missing, format!("mixes.toml has no mix `{name}`")))
+        known.ok_or_else(|| {
+            failure(
+                FaultKind::Missing,
+                format!("mixes.toml has no mix `{name}`"),
+            )
+        })
     }
 
     /// Returns the programs of a mix, one copy each. Fails if the mix does not exist.
-    pub fn single_copies(&self, mix: &str) -> anyhow::Result<Vec<Member<'_>>> {
+    pub fn single_copies(&self, mix: &str) -> anyhow::Result<Vec<PlannedMember<'_>>> {
         let members = self.mix(mix)?.members.iter();
         Ok(members
-            .map(|(program, threads)| Member {
+            .map(|(program, threads)| PlannedMember {
                 program,
                 threads: *threads,
                 copies: 1,
@@ -179,7 +184,7 @@ impl Cast {
         let known = self.programs.get(program);
         known.ok_or_else(|| {
             let why = format!("programs.toml has no program `{program}`");
-            failure(Kind::Missing, why)
+            failure(FaultKind::Missing, why)
         })
     }
 
@@ -235,7 +240,7 @@ impl Cast {
                 let why = format!(
                     "{shown} is missing: record the program of demo/programs.tsv with that name by `steer trace record -o {shown} -- COMMAND`"
                 );
-                return Err(failure(Kind::Missing, why));
+                return Err(failure(FaultKind::Missing, why));
             }
             let path = std::path::absolute(&path)?;
             let text = crate::traces::open(&path)?.0;
@@ -265,7 +270,7 @@ impl Cast {
 
     /// True if all programs in a finding's rows are represented by their own counters. `rows` is used if the finding names no
     /// rows.
-    pub fn genuine(&self, finding: &Finding, rows: &[String]) -> bool {
+    pub fn genuine(&self, finding: &PaperFinding, rows: &[String]) -> bool {
         let named = if finding.rows.is_empty() {
             rows
         } else {
@@ -299,7 +304,7 @@ impl Cast {
     pub fn workload(
         &self,
         name: &str,
-        members: &[Member<'_>],
+        members: &[PlannedMember<'_>],
         draw: u64,
     ) -> anyhow::Result<Arc<Loaded>> {
         let mut text = String::new();
@@ -335,7 +340,7 @@ impl Cast {
 
 /// Creates a workload of one program with one thread.
 pub fn lone(cast: &Cast, program: &str, draw: u64) -> anyhow::Result<Arc<Loaded>> {
-    let member = Member {
+    let member = PlannedMember {
         program,
         threads: 1,
         copies: 1,
@@ -352,16 +357,16 @@ pub fn pinned(topology: &Topology, place: &str) -> anyhow::Result<String> {
 
 /// Returns the first CPU of a core group or CPU list. Fails if there is none.
 pub fn first_cpu(topology: &Topology, place: &str) -> anyhow::Result<CpuId> {
-    let cpus = cpus_of(place, topology).map_err(|why| failure(Kind::BadInput, why))?;
+    let cpus = cpus_of(place, topology).map_err(|why| failure(FaultKind::BadInput, why))?;
     let first = cpus.lowest();
-    first.ok_or_else(|| failure(Kind::BadInput, format!("`{place}` has no CPU")))
+    first.ok_or_else(|| failure(FaultKind::BadInput, format!("`{place}` has no CPU")))
 }
 
 /// Returns a shipped profile by its path below `profiles/`. Fails if there is none.
 pub fn shipped_profile(path: &str) -> anyhow::Result<Profile> {
     let text = library::shipped_profile(path).ok_or_else(|| {
         let why = format!("there is no shipped profile `{path}`");
-        failure(Kind::Missing, why)
+        failure(FaultKind::Missing, why)
     })?;
     Ok(Profile::parse(&text.path, &text.text)?)
 }

@@ -20,7 +20,7 @@ const BALANCED: f64 = 0.9;
 
 /// Activity of one CPU in one slice.
 #[derive(Clone, Copy, Default)]
-struct Cell {
+struct SliceActivity {
     /// Utilisation of the CPU in the slice, 0 to 1.
     used: f64,
     /// Floating-point instructions in the slice.
@@ -30,13 +30,13 @@ struct Cell {
 }
 
 /// Recorder of the activity of all CPUs in each slice.
-pub struct Slices {
+pub struct SliceRecorder {
     cpus: usize,
     slice_s: f64,
-    lines: Vec<Vec<Cell>>,
+    lines: Vec<Vec<SliceActivity>>,
 }
 
-impl Slices {
+impl SliceRecorder {
     pub fn new(topology: &Topology, slice_s: f64) -> Self {
         Self {
             cpus: topology.cpus.len(),
@@ -46,9 +46,9 @@ impl Slices {
     }
 
     /// Returns the activity of a CPU in a slice; adds the slice if it is missing.
-    fn cell(&mut self, slice: usize, cpu: usize) -> &mut Cell {
+    fn cell(&mut self, slice: usize, cpu: usize) -> &mut SliceActivity {
         while self.lines.len() <= slice {
-            self.lines.push(vec![Cell::default(); self.cpus]);
+            self.lines.push(vec![SliceActivity::default(); self.cpus]);
         }
         &mut self.lines[slice][cpu]
     }
@@ -100,7 +100,7 @@ impl Slices {
     }
 }
 
-impl Recorder for Slices {
+impl Recorder for SliceRecorder {
     fn observation(&mut self, _: &Topology, seen: &Observation, _: &MetricBank) {
         for span in &seen.spans {
             let (start, end) = (span.start.as_secs_f64(), span.end.as_secs_f64());
@@ -129,12 +129,12 @@ impl Recorder for Slices {
     }
 }
 
-fn mean(line: &[Cell], of: impl Fn(&Cell) -> f64) -> f64 {
+fn mean(line: &[SliceActivity], of: impl Fn(&SliceActivity) -> f64) -> f64 {
     line.iter().map(of).sum::<f64>() / line.len().max(1) as f64
 }
 
 /// Returns the ratio of the mean to the maximum over CPUs; 1 if all values are 0.
-fn evenness(line: &[Cell], of: impl Fn(&Cell) -> f64) -> f64 {
+fn evenness(line: &[SliceActivity], of: impl Fn(&SliceActivity) -> f64) -> f64 {
     let most = line.iter().map(&of).fold(0.0, f64::max);
     if most > 0.0 {
         mean(line, of) / most
@@ -144,7 +144,7 @@ fn evenness(line: &[Cell], of: impl Fn(&Cell) -> f64) -> f64 {
 }
 
 /// Returns the ratio of the time used by the less used half of the CPUs to that used by the other half.
-fn gap(lines: &[Vec<Cell>], cpus: usize) -> f64 {
+fn gap(lines: &[Vec<SliceActivity>], cpus: usize) -> f64 {
     let mut used: Vec<f64> = (0..cpus)
         .map(|cpu| lines.iter().map(|line| line[cpu].used).sum())
         .collect();
@@ -154,7 +154,7 @@ fn gap(lines: &[Vec<Cell>], cpus: usize) -> f64 {
 }
 
 /// Returns the number of slices in which the floating-point work on CPU 0 rises above twice its mean.
-fn spikes(lines: &[Vec<Cell>]) -> usize {
+fn spikes(lines: &[Vec<SliceActivity>]) -> usize {
     let work: Vec<f64> = lines
         .iter()
         .filter_map(|line| Some(line.first()?.fp))
@@ -165,7 +165,7 @@ fn spikes(lines: &[Vec<Cell>]) -> usize {
 }
 
 /// Returns the ratio of standard deviation to mean of misses over slices, averaged over CPUs with misses.
-fn swing(lines: &[Vec<Cell>], cpus: usize) -> f64 {
+fn swing(lines: &[Vec<SliceActivity>], cpus: usize) -> f64 {
     let n = lines.len().max(1) as f64;
     let of = |cpu: usize| {
         let mean = lines.iter().map(|line| line[cpu].misses).sum::<f64>() / n;
@@ -180,21 +180,21 @@ fn swing(lines: &[Vec<Cell>], cpus: usize) -> f64 {
 mod tests {
     use super::*;
 
-    fn slices(rows: &[[f64; 2]]) -> Slices {
-        let cell = |used: &f64| Cell {
+    fn slices(rows: &[[f64; 2]]) -> SliceRecorder {
+        let cell = |used: &f64| SliceActivity {
             used: *used,
             fp: *used,
             misses: *used,
         };
         let lines = rows.iter().map(|row| row.iter().map(cell).collect());
-        Slices {
+        SliceRecorder {
             cpus: 2,
             slice_s: 0.1,
             lines: lines.collect(),
         }
     }
 
-    fn value(slices: &Slices, name: &str) -> f64 {
+    fn value(slices: &SliceRecorder, name: &str) -> f64 {
         let all = slices.values();
         all.iter()
             .find(|(n, _)| *n == name)

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::case::{Case, Method};
-use super::programs::{Cast, Member};
-use super::values::Values;
+use super::programs::{Cast, PlannedMember};
+use super::values::CaseValues;
 use crate::experiment::{Experiment, LoadedMachine, Onlooker};
 
 /// Rows of the case: the first program alone, and the whole mix.
@@ -17,9 +17,9 @@ pub const ROWS: [&str; 2] = ["one", "mix"];
 pub const ARM: &str = "host";
 
 /// Measures the speed of one simulator thread with the first program of a mix, then with the whole mix.
-pub fn measure(machine: &Arc<LoadedMachine>, mix: &str, cast: &Cast) -> anyhow::Result<Values> {
+pub fn measure(machine: &Arc<LoadedMachine>, mix: &str, cast: &Cast) -> anyhow::Result<CaseValues> {
     let members = cast.single_copies(mix)?;
-    let mut values = Values::default();
+    let mut values = CaseValues::default();
     for (row, members) in ROWS.iter().zip([&members[..1], members.as_slice()]) {
         values.add_row(row);
         values.add(row, ARM, "mips", mips(machine, members, cast)?);
@@ -28,7 +28,11 @@ pub fn measure(machine: &Arc<LoadedMachine>, mix: &str, cast: &Cast) -> anyhow::
 }
 
 /// Returns the speed in million instructions per second, excluding the time to read profiles and traces.
-fn mips(machine: &Arc<LoadedMachine>, members: &[Member<'_>], cast: &Cast) -> anyhow::Result<f64> {
+fn mips(
+    machine: &Arc<LoadedMachine>,
+    members: &[PlannedMember<'_>],
+    cast: &Cast,
+) -> anyhow::Result<f64> {
     let experiment = Experiment {
         machine: Arc::clone(machine),
         workload: cast.workload("speed", members, 1)?,
@@ -48,7 +52,7 @@ fn mips(machine: &Arc<LoadedMachine>, members: &[Member<'_>], cast: &Cast) -> an
 }
 
 /// Returns sentences with the measured speeds; empty for other cases.
-pub fn words(case: &Case, values: &Values) -> Vec<String> {
+pub fn words(case: &Case, values: &CaseValues) -> Vec<String> {
     let Method::Speed { mix } = &case.method else {
         return Vec::new();
     };

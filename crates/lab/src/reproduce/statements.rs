@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::Reproduced;
-use super::judge::Verdict;
-use crate::error::{Kind, failure};
+use super::judge::StatementVerdict;
+use crate::error::{FaultKind, failure};
 
 /// Statement of a paper, with its findings or the reason for omitting it.
 #[derive(Clone, Debug)]
@@ -25,12 +25,12 @@ pub struct Statement {
     pub policy: String,
     /// Number or ordering that is stated.
     pub value: String,
-    pub by: By,
+    pub by: Coverage,
 }
 
 /// Coverage of a statement by cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum Coverage {
     /// Cases that judge the statement, each with the number of its finding, from 1.
     Findings(Vec<(String, usize)>),
     /// Reason for omitting the statement.
@@ -49,7 +49,7 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<Statement>> {
             let wrong = || {
                 let at = nth + 1;
                 failure(
-                    Kind::BadInput,
+                    FaultKind::BadInput,
                     format!("reproduce/statements.tsv:{at}: seven cells, the last of findings or a reason"),
                 )
             };
@@ -64,13 +64,13 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<Statement>> {
                 on: on.to_owned(),
                 policy: policy.to_owned(),
                 value: value.to_owned(),
-                by: By::parse(by).ok_or_else(wrong)?,
+                by: Coverage::parse(by).ok_or_else(wrong)?,
             })
         })
         .collect()
 }
 
-impl By {
+impl Coverage {
     fn parse(text: &str) -> Option<Self> {
         if let Some(why) = text.strip_prefix("- ") {
             return Some(Self::LeftOut(why.to_owned()));
@@ -97,27 +97,27 @@ impl Statement {
     }
 
     /// Returns the worst verdict of the statement's findings; `None` if one of their cases was not run.
-    fn verdict(&self, cases: &[Reproduced]) -> Option<Verdict> {
-        let By::Findings(findings) = &self.by else {
-            return Some(Verdict::LeftOut);
+    fn verdict(&self, cases: &[Reproduced]) -> Option<StatementVerdict> {
+        let Coverage::Findings(findings) = &self.by else {
+            return Some(StatementVerdict::LeftOut);
         };
         let of = |(case, nth): &(String, usize)| {
             let case = cases.iter().find(|c| c.name == *case)?;
             Some(case.findings.get(nth.checked_sub(1)?)?.verdict)
         };
-        let verdicts: Option<Vec<Verdict>> = findings.iter().map(of).collect();
+        let verdicts: Option<Vec<StatementVerdict>> = findings.iter().map(of).collect();
         verdicts?.into_iter().min()
     }
 }
 
-/// Returns the number of statements by paper and verdict, in the order of [`Verdict::ALL`].
+/// Returns the number of statements by paper and verdict, in the order of [`StatementVerdict::ALL`].
 fn counts(statements: &[Statement], cases: &[Reproduced]) -> BTreeMap<String, [usize; 5]> {
     let mut counts: BTreeMap<String, [usize; 5]> = BTreeMap::new();
     for statement in statements {
         let Some(verdict) = statement.verdict(cases) else {
             continue;
         };
-        let row = Verdict::ALL.iter().position(|v| *v == verdict);
+        let row = StatementVerdict::ALL.iter().position(|v| *v == verdict);
         let of = counts.entry(statement.paper.clone()).or_default();
         of[row.unwrap_or_default()] += 1;
     }
@@ -126,7 +126,9 @@ fn counts(statements: &[Statement], cases: &[Reproduced]) -> BTreeMap<String, [u
 
 /// Writes a table with one row per paper.
 pub fn overview(text: &mut String, statements: &[Statement], cases: &[Reproduced]) {
-    let heads = Verdict::ALL.map(Verdict::words).join(" | ");
+    let heads = StatementVerdict::ALL
+        .map(StatementVerdict::words)
+        .join(" | ");
     let _ = writeln!(
         text,
         "| paper | statements | {heads} |\n|---|---|---|---|---|---|---|"
@@ -152,7 +154,7 @@ fn row(text: &mut String, paper: &str, of: [usize; 5]) {
 pub fn left_out(text: &mut String, statements: &[Statement]) {
     let mut by_reason: BTreeMap<&str, Vec<&Statement>> = BTreeMap::new();
     for statement in statements {
-        if let By::LeftOut(why) = &statement.by {
+        if let Coverage::LeftOut(why) = &statement.by {
             by_reason.entry(why).or_default().push(statement);
         }
     }
@@ -177,7 +179,7 @@ mod tests {
         assert_eq!(statements.len(), 500);
         let mut judged = 0;
         for statement in statements {
-            let By::Findings(findings) = &statement.by else {
+            let Coverage::Findings(findings) = &statement.by else {
                 continue;
             };
             judged += 1;

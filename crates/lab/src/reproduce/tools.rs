@@ -16,12 +16,12 @@ use countersteer_model::units::Nanos;
 use rayon::prelude::*;
 
 use super::programs::Cast;
-use super::values::Values;
-use super::watch::Watch;
+use super::values::CaseValues;
+use super::watch::RunWatch;
 use crate::experiment::LoadedMachine;
 
 /// Reader of counters: its arm, sampling interval in ms, and events.
-pub struct Reader {
+pub struct CounterReader {
     pub arm: &'static str,
     period_ms: f64,
     events: &'static [Event],
@@ -30,23 +30,23 @@ pub struct Reader {
 /// Interval in ms that is longer than any program's run, so that counters are read only at the end.
 const NEVER_MS: f64 = 1e7;
 
-pub const READERS: [Reader; 4] = [
-    Reader {
+pub const READERS: [CounterReader; 4] = [
+    CounterReader {
         arm: "counted",
         period_ms: NEVER_MS,
         events: &[Event::LlcMisses],
     },
-    Reader {
+    CounterReader {
         arm: "sampled",
         period_ms: 100.0,
         events: &[Event::LlcMisses],
     },
-    Reader {
+    CounterReader {
         arm: "sampled-1s",
         period_ms: 1000.0,
         events: &[Event::LlcMisses],
     },
-    Reader {
+    CounterReader {
         arm: "multiplexed",
         period_ms: 100.0,
         events: &[
@@ -62,7 +62,7 @@ pub const READERS: [Reader; 4] = [
 
 /// Sums over samples. A ratio uses only the samples that contain both of its terms.
 #[derive(Default)]
-struct Sums {
+struct SampleSums {
     instructions: f64,
     cycles: f64,
     misses: f64,
@@ -72,7 +72,7 @@ struct Sums {
     sets: u32,
 }
 
-impl Recorder for Sums {
+impl Recorder for SampleSums {
     fn observation(&mut self, _: &Topology, seen: &Observation, _: &MetricBank) {
         for sample in seen.samples.iter() {
             let counts = &sample.counts;
@@ -96,16 +96,16 @@ pub fn measure(
     programs: &[String],
     cpus: &str,
     cast: &Cast,
-) -> anyhow::Result<Values> {
-    let runs: Vec<(&String, &Reader)> = programs
+) -> anyhow::Result<CaseValues> {
+    let runs: Vec<(&String, &CounterReader)> = programs
         .iter()
         .flat_map(|program| READERS.iter().map(move |reader| (program, reader)))
         .collect();
-    let done: Vec<(Sums, f64)> = runs
+    let done: Vec<(SampleSums, f64)> = runs
         .par_iter()
         .map(|(program, reader)| {
-            let mut sums = Sums::default();
-            let watch = Watch {
+            let mut sums = SampleSums::default();
+            let watch = RunWatch {
                 machine,
                 cast,
                 program,
@@ -119,7 +119,7 @@ pub fn measure(
             Ok((sums, finished.elapsed_s))
         })
         .collect::<anyhow::Result<_>>()?;
-    let mut values = Values::default();
+    let mut values = CaseValues::default();
     programs.iter().for_each(|program| values.add_row(program));
     for ((program, reader), (sums, seconds)) in runs.into_iter().zip(done) {
         for (measure, value) in [
@@ -156,7 +156,7 @@ mod tests {
             ..Observation::default()
         };
         let topology = topology(SMT);
-        let mut sums = Sums::default();
+        let mut sums = SampleSums::default();
         sums.observation(&topology, &seen, &MetricBank::new(&topology, &[]));
         assert_eq!(sums.instructions / sums.cycles, 0.5);
         assert_eq!(1e3 * sums.misses / sums.beside_misses, 5.0);

@@ -16,8 +16,8 @@ use countersteer_model::units::{CoreTypeId, Nanos};
 use rayon::prelude::*;
 
 use super::programs::{Cast, first_cpu};
-use super::values::Values;
-use super::watch::Watch;
+use super::values::CaseValues;
+use super::watch::RunWatch;
 use crate::experiment::LoadedMachine;
 
 /// Metric of the trained model alone, which the paper's scheduler uses.
@@ -29,13 +29,13 @@ pub const ARMS: [&str; 2] = ["check", "none"];
 const ENOUGH: u32 = 16;
 
 /// Values of the metric after each sample, with and without the detection of phase changes, and the true values.
-struct Said {
+struct MetricAnswers {
     banks: [MetricBank; 2],
     samples: Vec<([Option<f64>; 2], Option<f64>)>,
     sets: u32,
 }
 
-impl Said {
+impl MetricAnswers {
     fn new(topology: &Arc<Topology>) -> Self {
         let bank = || MetricBank::new(topology, &[METRIC]);
         Self {
@@ -56,7 +56,7 @@ impl Said {
     }
 }
 
-impl Recorder for Said {
+impl Recorder for MetricAnswers {
     fn observation(&mut self, _: &Topology, seen: &Observation, _: &MetricBank) {
         self.banks.iter_mut().for_each(|bank| bank.update(seen));
         for (thread, sample) in seen.samples.of_threads() {
@@ -76,7 +76,7 @@ pub fn measure(
     groups: &[String; 2],
     period_ms: f64,
     cast: &Cast,
-) -> anyhow::Result<Values> {
+) -> anyhow::Result<CaseValues> {
     let mut changed = machine.machine.clone();
     for core_type in &mut changed.core_type {
         core_type.counters = ENOUGH;
@@ -86,14 +86,14 @@ pub fn measure(
         .iter()
         .flat_map(|program| groups.iter().map(move |group| (program, group)))
         .collect();
-    let done: Vec<[Said; 2]> = runs
+    let done: Vec<[MetricAnswers; 2]> = runs
         .par_iter()
         .map(|(program, group)| {
             let run = |machine| said(machine, program, group, period_ms, cast);
             Ok([run(machine)?, run(&at_once)?])
         })
         .collect::<anyhow::Result<_>>()?;
-    let mut values = Values::default();
+    let mut values = CaseValues::default();
     programs.iter().for_each(|program| values.add_row(program));
     for ((program, _), [said, at_once]) in runs.into_iter().zip(done) {
         for (arm, name) in ARMS.into_iter().enumerate() {
@@ -114,10 +114,10 @@ fn said(
     group: &str,
     period_ms: f64,
     cast: &Cast,
-) -> anyhow::Result<Said> {
+) -> anyhow::Result<MetricAnswers> {
     let events = events_on(&machine.topology, core_type(machine, group)?, &[METRIC]);
-    let mut said = Said::new(&machine.topology);
-    let watch = Watch {
+    let mut said = MetricAnswers::new(&machine.topology);
+    let watch = RunWatch {
         machine,
         cast,
         program,
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn both_arms_are_judged_by_the_same_samples() {
-        let mut said = Said::new(&topology(SMT));
+        let mut said = MetricAnswers::new(&topology(SMT));
         said.samples = vec![
             ([Some(1.1), None], Some(1.0)),
             ([Some(1.5), Some(3.0)], Some(2.0)),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Key of a value: row, arm and measure.
-type Key = (String, String, &'static str);
+type ValueKey = (String, String, &'static str);
 /// Sum and number of the values of each draw.
 type Draws = BTreeMap<u64, (f64, u32)>;
 
@@ -11,15 +11,15 @@ type Draws = BTreeMap<u64, (f64, u32)>;
 ///
 /// A draw is one repetition: a seed, with values of published profiles that are drawn within their errors.
 #[derive(Clone, Debug, Default)]
-pub struct Values {
-    sums: BTreeMap<Key, Draws>,
+pub struct CaseValues {
+    sums: BTreeMap<ValueKey, Draws>,
     /// Rows in the order of the case.
     rows: Vec<String>,
     /// Draw to which values are added.
     draw: u64,
 }
 
-impl Values {
+impl CaseValues {
     /// Begins a draw, to which values added later belong.
     pub const fn begin(&mut self, draw: u64) {
         self.draw = draw;
@@ -76,13 +76,13 @@ impl Values {
 }
 
 /// Row of the table of measures: a name and its description.
-pub struct Measure {
+pub struct MeasureRow {
     pub name: &'static str,
     pub prose: &'static str,
 }
 
 /// All measures that findings can use.
-pub const MEASURES: &[Measure] = &[
+pub const MEASURES: &[MeasureRow] = &[
     measure(
         "asp",
         "aggregate speed-up: sum over programs of time alone on the slow cores over time in the mix, minus one",
@@ -249,6 +249,6 @@ pub const MEASURES: &[Measure] = &[
     ),
 ];
 
-const fn measure(name: &'static str, prose: &'static str) -> Measure {
-    Measure { name, prose }
+const fn measure(name: &'static str, prose: &'static str) -> MeasureRow {
+    MeasureRow { name, prose }
 }

@@ -9,7 +9,7 @@ use crate::experiment::{Experiment, Finished, LoadedMachine, Onlooker};
 use countersteer_model::driver::Recorder;
 
 /// Set-up of a recorded run.
-pub struct Watch<'a> {
+pub struct RunWatch<'a> {
     pub machine: &'a Arc<LoadedMachine>,
     pub cast: &'a Cast,
     pub program: &'a str,
@@ -23,7 +23,7 @@ pub struct Watch<'a> {
     pub events: &'a [Event],
 }
 
-impl Watch<'_> {
+impl RunWatch<'_> {
     /// Runs the program once and returns the results.
     ///
     /// # Errors

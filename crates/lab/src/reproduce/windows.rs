@@ -14,8 +14,8 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 
 use super::programs::Cast;
-use super::values::Values;
-use super::watch::Watch;
+use super::values::CaseValues;
+use super::watch::RunWatch;
 use crate::experiment::LoadedMachine;
 
 /// Threshold: maximum relative distance from the mean at which factors belong to one phase.
@@ -77,13 +77,13 @@ pub fn measure(
     groups: &[String; 2],
     instructions: f64,
     cast: &Cast,
-) -> anyhow::Result<Values> {
-    let mut values = Values::default();
+) -> anyhow::Result<CaseValues> {
+    let mut values = CaseValues::default();
     for program in programs {
         let mut edp = Vec::new();
         for group in groups {
             let mut readings = Readings::default();
-            let watch = Watch {
+            let watch = RunWatch {
                 machine,
                 cast,
                 program,

@@ -70,7 +70,7 @@ pub fn chunked(all: Vec<Candidate>, chunkings: &[Chunking]) -> Vec<Candidate> {
 }
 
 /// Position of a CPU in an order of filling.
-type Key = [usize; 4];
+type FillingKey = [usize; 4];
 
 /// Returns the candidates on a machine. The first one is the default: a thread for each CPU, nowhere confined.
 #[must_use]
@@ -104,19 +104,19 @@ pub fn candidates(topology: &Topology, allowed: &CpuSet) -> Vec<Candidate> {
 }
 
 /// All cores, fast types and full caches first; then their SMT siblings.
-fn cores_first(cpu: &Cpu, topology: &Topology) -> Key {
+fn cores_first(cpu: &Cpu, topology: &Topology) -> FillingKey {
     let llc = topology.llc_of(cpu.id).index();
     [cpu.thread as usize, cpu.core_type.index(), llc, 0]
 }
 
 /// Fast cores with their SMT siblings before slow cores.
-fn siblings_early(cpu: &Cpu, topology: &Topology) -> Key {
+fn siblings_early(cpu: &Cpu, topology: &Topology) -> FillingKey {
     let llc = topology.llc_of(cpu.id).index();
     [cpu.core_type.index(), cpu.thread as usize, llc, 0]
 }
 
 /// All cores, fast types first, caches in turn; then their SMT siblings.
-fn caches_in_turn(cpu: &Cpu, topology: &Topology) -> Key {
+fn caches_in_turn(cpu: &Cpu, topology: &Topology) -> FillingKey {
     let llc = topology.llc_of(cpu.id);
     let is_before = |other: &&Cpu| {
         topology.llc_of(other.id) == llc
@@ -129,13 +129,17 @@ fn caches_in_turn(cpu: &Cpu, topology: &Topology) -> Key {
 }
 
 /// One last-level cache after the other, each with the SMT siblings of its cores.
-fn caches_filled(cpu: &Cpu, topology: &Topology) -> Key {
+fn caches_filled(cpu: &Cpu, topology: &Topology) -> FillingKey {
     let llc = topology.llc_of(cpu.id).index();
     [cpu.core_type.index(), llc, cpu.thread as usize, 0]
 }
 
-fn prefixes(topology: &Topology, cpus: &[&Cpu], key: fn(&Cpu, &Topology) -> Key) -> Vec<CpuSet> {
-    let mut order: Vec<(Key, CpuId)> = cpus
+fn prefixes(
+    topology: &Topology,
+    cpus: &[&Cpu],
+    key: fn(&Cpu, &Topology) -> FillingKey,
+) -> Vec<CpuSet> {
+    let mut order: Vec<(FillingKey, CpuId)> = cpus
         .iter()
         .map(|cpu| (key(cpu, topology), cpu.id))
         .collect();

@@ -17,12 +17,12 @@ const REACH: f64 = 0.4;
 const CHUNKING: f64 = 0.4;
 
 /// CPUs, and the row of the chunking.
-pub type Place = (CpuSet, usize);
+pub type ChunkPlace = (CpuSet, usize);
 
 /// Deviations at some sets.
 #[derive(Clone, Debug, Default)]
 pub struct Residual {
-    sets: Vec<Place>,
+    sets: Vec<ChunkPlace>,
     /// Inverse of the deviations' covariance, by rows.
     inverse: Vec<Vec<f64>>,
     /// Sums of its rows.
@@ -31,7 +31,7 @@ pub struct Residual {
     scale: f64,
 }
 
-fn covariance((a, one): &Place, (b, other): &Place) -> f64 {
+fn covariance((a, one): &ChunkPlace, (b, other): &ChunkPlace) -> f64 {
     let both = a.intersection(b).len() as f64;
     let any = (a.len() + b.len()) as f64 - both;
     let chunking = if one == other { 0.0 } else { CHUNKING };
@@ -41,7 +41,7 @@ fn covariance((a, one): &Place, (b, other): &Place) -> f64 {
 impl Residual {
     /// Deviations at these sets, `scale` times as large as usual.
     #[must_use]
-    pub fn at(sets: Vec<Place>, scale: f64) -> Self {
+    pub fn at(sets: Vec<ChunkPlace>, scale: f64) -> Self {
         let row = |a: usize| {
             let entry = |b: usize| {
                 let noise = if a == b { NOISE * NOISE } else { 0.0 };
@@ -71,7 +71,7 @@ impl Residual {
 
     /// Weights of the known deviations in that of another set, and the standard deviation that remains.
     #[must_use]
-    pub fn towards(&self, set: &Place) -> (Vec<f64>, f64) {
+    pub fn towards(&self, set: &ChunkPlace) -> (Vec<f64>, f64) {
         let scale = self.scale * self.scale;
         let known = self.sets.iter().map(|to| scale * covariance(set, to));
         let known: Vec<f64> = known.collect();
@@ -118,11 +118,11 @@ fn inverted(mut left: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
 mod tests {
     use super::*;
 
-    fn place(list: &str, chunking: usize) -> Place {
+    fn place(list: &str, chunking: usize) -> ChunkPlace {
         (list.parse().unwrap(), chunking)
     }
 
-    fn sets(lists: &[&str]) -> Vec<Place> {
+    fn sets(lists: &[&str]) -> Vec<ChunkPlace> {
         lists.iter().map(|list| place(list, 0)).collect()
     }
 

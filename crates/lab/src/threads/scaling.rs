@@ -32,8 +32,8 @@ const CLIFF: f64 = 3.0;
 
 /// Candidate as the model sees it.
 #[derive(Clone, Debug)]
-pub struct Shape {
-    classes: Vec<Class>,
+pub struct CandidateShape {
+    classes: Vec<ThreadClass>,
     threads: f64,
     llcs: f64,
     domains: f64,
@@ -43,7 +43,7 @@ pub struct Shape {
 
 /// Threads that run alike.
 #[derive(Clone, Debug, PartialEq)]
-struct Class {
+struct ThreadClass {
     core_type: usize,
     /// Number of threads of the core.
     siblings: usize,
@@ -62,7 +62,7 @@ pub struct Prior {
 
 /// Program as the model sees it.
 #[derive(Clone, Debug, Default)]
-struct Program {
+struct ScalingProgram {
     /// Share of the work that one thread does.
     serial: f64,
     /// Time of the serial part over that on a core of its own, if it runs beside the parallel one.
@@ -139,7 +139,7 @@ impl Prior {
         (dynamic, cost)
     }
 
-    fn program(&self, at: &[f64], chunking: usize) -> Program {
+    fn program(&self, at: &[f64], chunking: usize) -> ScalingProgram {
         let (dynamic, chunk_cost) = self.chunking(at, chunking);
         let speeds = self
             .speeds
@@ -149,7 +149,7 @@ impl Prior {
                 0 => 1.0,
                 _ => speed * SPEED_FACTOR.powf(2.0 * at[COMMON + row - 1] - 1.0),
             });
-        Program {
+        ScalingProgram {
             serial: above(at[0], 0.35).map_or(0.0, |u| between(u, 1e-3, 0.5)),
             stage: above(at[1], 0.75).map(|u| 1.0 + u),
             serial_place: (2.0 * at[9] - 1.0).max(0.0),
@@ -167,7 +167,7 @@ impl Prior {
 
     /// Logarithm of the time of a program with these parameters.
     #[must_use]
-    pub fn log_time(&self, at: &[f64], shape: &Shape) -> f64 {
+    pub fn log_time(&self, at: &[f64], shape: &CandidateShape) -> f64 {
         self.program(at, shape.chunking).time(shape).ln()
     }
 }
@@ -182,7 +182,7 @@ fn between(at: f64, from: f64, to: f64) -> f64 {
     from * (to / from).powf(at)
 }
 
-impl Shape {
+impl CandidateShape {
     /// Describes a candidate.
     #[must_use]
     pub fn of(candidate: &Candidate, topology: &Topology) -> Self {
@@ -195,23 +195,23 @@ impl Shape {
         let largest = topology.cpus.iter();
         let largest = largest.map(|cpu| topology.caches[topology.llc_of(cpu.id).index()].lines);
         let largest = largest.fold(0.0, f64::max);
-        let mut classes: Vec<Class> = Vec::new();
+        let mut classes: Vec<ThreadClass> = Vec::new();
         for cpu in cpus() {
             let llc = topology.llc_of(cpu.id).index();
-            let class = Class {
+            let class = ThreadClass {
                 core_type: cpu.core_type.index(),
                 siblings: cpus().filter(|other| other.core == cpu.core).count(),
                 crowding: sharers[llc] * largest / topology.caches[llc].lines,
                 count: 0.0,
             };
             match classes.iter_mut().find(|c| {
-                Class {
+                ThreadClass {
                     count: 0.0,
                     ..(*c).clone()
                 } == class
             }) {
                 Some(known) => known.count += 1.0,
-                None => classes.push(Class {
+                None => classes.push(ThreadClass {
                     count: 1.0,
                     ..class
                 }),
@@ -227,8 +227,8 @@ impl Shape {
     }
 }
 
-impl Program {
-    fn time(&self, shape: &Shape) -> f64 {
+impl ScalingProgram {
+    fn time(&self, shape: &CandidateShape) -> f64 {
         let mut capacity = 0.0;
         let mut traffic = 0.0;
         let mut slowest = f64::INFINITY;
@@ -279,18 +279,18 @@ mod tests {
     use crate::experiment::machine;
     use crate::threads::candidates::{candidates, chunked};
 
-    fn program() -> Program {
-        Program {
+    fn program() -> ScalingProgram {
+        ScalingProgram {
             smt_yield: 1.3,
             chunk_cost: 1.0,
             memory: f64::INFINITY,
             speeds: vec![1.0, 0.5],
-            ..Program::default()
+            ..ScalingProgram::default()
         }
     }
 
     /// Time on CPUs of the i9-12900K: P cores are 0 to 15 with siblings beside each other, E cores 16 to 23.
-    fn time(program: &Program, cpus: &str) -> f64 {
+    fn time(program: &ScalingProgram, cpus: &str) -> f64 {
         let machine = machine("i9-12900k").unwrap();
         let cpus: countersteer_model::cpuset::CpuSet = cpus.parse().unwrap();
         let candidate = Candidate {
@@ -300,7 +300,7 @@ mod tests {
             name: String::new(),
             chunking: Default::default(),
         };
-        program.time(&Shape::of(&candidate, &machine.topology))
+        program.time(&CandidateShape::of(&candidate, &machine.topology))
     }
 
     #[test]
@@ -309,7 +309,7 @@ mod tests {
         assert!((time(&by_barriers, "0,2,4,6") - 0.25).abs() < 1e-12);
         // Four slow cores more: eight threads at the speed of the slow ones.
         assert!((time(&by_barriers, "0,2,4,6,16-19") - 0.25).abs() < 1e-12);
-        let by_chunks = Program {
+        let by_chunks = ScalingProgram {
             dynamic: 1.0,
             ..program()
         };
@@ -319,30 +319,30 @@ mod tests {
 
     #[test]
     fn serial_parts_stages_memory_and_costs_limit() {
-        let amdahl = Program {
+        let amdahl = ScalingProgram {
             serial: 0.2,
             ..program()
         };
         assert!((time(&amdahl, "0,2") - 0.6).abs() < 1e-12);
-        let pipeline = Program {
+        let pipeline = ScalingProgram {
             stage: Some(1.0),
             ..amdahl.clone()
         };
         assert!((time(&pipeline, "0,2") - 0.4).abs() < 1e-12);
         assert!((time(&pipeline, "0,2,4,6,8,10") - 0.2).abs() < 1e-12);
-        let memory = Program {
+        let memory = ScalingProgram {
             memory: 2.0,
             ..program()
         };
         assert!(time(&memory, "0,2,4,6,8,10") > 0.49);
         // Two working sets fit the cache, six do not.
-        let cached = Program {
+        let cached = ScalingProgram {
             footprint: Some(0.2),
             loss: 8.0,
             ..program()
         };
         assert!(time(&cached, "0,2,4,6,8,10") > time(&cached, "0,2"));
-        let costly = Program {
+        let costly = ScalingProgram {
             thread_cost: 0.1,
             ..program()
         };
@@ -359,7 +359,7 @@ mod tests {
         let prior = Prior::of(topology, &all);
         assert_eq!(prior.dimensions(), 10 + 1 + 4);
         for candidate in all {
-            let shape = Shape::of(&candidate, topology);
+            let shape = CandidateShape::of(&candidate, topology);
             for value in [0.0, 0.3, 0.5, 0.8, 1.0] {
                 let at = vec![value; prior.dimensions()];
                 assert!(prior.log_time(&at, &shape).is_finite(), "{value}");

@@ -4,7 +4,7 @@
 //!
 //! Programs are drawn from the model's prior. Metropolis steps move them to where they explain the times so far. Their spread is
 //! what the trials leave open. The next trial is the candidate with the greatest expected improvement over the best time so far
-//! (Jones, Schonlau and Welch 1998). The search ends when no candidate promises more than [`Limits::worthwhile`].
+//! (Jones, Schonlau and Welch 1998). The search ends when no candidate promises more than [`SearchLimits::worthwhile`].
 //!
 //! Threads that wait leave CPUs idle. The best candidate then also runs with more threads than CPUs.
 
@@ -13,8 +13,8 @@ use countersteer_model::topology::Topology;
 use rand::RngExt;
 
 use super::candidates::Candidate;
-use super::residual::{Place, Residual, dot};
-use super::scaling::{Prior, Shape};
+use super::residual::{ChunkPlace, Residual, dot};
+use super::scaling::{CandidateShape, Prior};
 
 /// Programs that are drawn.
 const DRAWN: usize = 256;
@@ -35,7 +35,7 @@ const WAITS: f64 = 0.9;
 const CROWDS: [f64; 4] = [1.25, 2.0, 4.0, 8.0];
 
 /// Times a program with a candidate.
-pub trait Runner {
+pub trait CandidateTimer {
     /// Returns seconds; `None` if the user ended the search.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ pub trait Runner {
 
 /// End of a search.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct SearchLimits {
     /// Most trials.
     pub trials: usize,
     /// Expected improvement below which no trial is worthwhile; 0.001 is 0.1 %.
@@ -58,7 +58,7 @@ pub struct Limits {
     pub seed: u64,
 }
 
-impl Default for Limits {
+impl Default for SearchLimits {
     fn default() -> Self {
         Self {
             trials: 8,
@@ -70,7 +70,7 @@ impl Default for Limits {
 
 /// Time of a candidate by the model: median, and an interval that holds nine of ten programs that explain the trials.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Prediction {
+pub struct TimePrediction {
     pub median: f64,
     pub low: f64,
     pub high: f64,
@@ -78,11 +78,11 @@ pub struct Prediction {
 
 /// One trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Trial {
+pub struct TimedTrial {
     /// Row of the candidate.
     pub candidate: usize,
     /// In seconds, before the trial; the first has none.
-    pub predicted: Option<Prediction>,
+    pub predicted: Option<TimePrediction>,
     pub measured_s: f64,
     /// Share of the time in which its CPUs were busy.
     pub busy: Option<f64>,
@@ -90,20 +90,20 @@ pub struct Trial {
 
 /// Result of a search.
 #[derive(Clone, Debug, Default)]
-pub struct Found {
-    pub trials: Vec<Trial>,
+pub struct SearchResult {
+    pub trials: Vec<TimedTrial>,
     /// Expected improvement over the best trial by the candidate that promises most; 0.01 is 1 %.
     pub open: f64,
     /// Seconds of every candidate after the last trial; relative to the first one without a trial. Candidates with more threads than
     /// CPUs have none.
-    pub predictions: Vec<Prediction>,
+    pub predictions: Vec<TimePrediction>,
 }
 
-impl Found {
+impl SearchResult {
     /// The fastest trial.
     #[must_use]
-    pub fn best(&self) -> Option<&Trial> {
-        let times = |t: &&Trial| t.measured_s;
+    pub fn best(&self) -> Option<&TimedTrial> {
+        let times = |t: &&TimedTrial| t.measured_s;
         self.trials
             .iter()
             .min_by(|a, b| times(a).total_cmp(&times(b)))
@@ -117,18 +117,18 @@ impl Found {
 pub fn search(
     candidates: &mut Vec<Candidate>,
     topology: &Topology,
-    runner: &mut dyn Runner,
-    limits: Limits,
-) -> anyhow::Result<Found> {
+    runner: &mut dyn CandidateTimer,
+    limits: SearchLimits,
+) -> anyhow::Result<SearchResult> {
     let mut ensemble = Ensemble::new(candidates, topology, limits.seed);
-    let mut found = Found::default();
+    let mut found = SearchResult::default();
     let mut next = Some(0);
     while let Some(row) = next.filter(|_| found.trials.len() < limits.trials) {
         let predicted = (!found.trials.is_empty()).then(|| ensemble.prediction(row));
         let Some(measured_s) = runner.seconds(&candidates[row])? else {
             break;
         };
-        found.trials.push(Trial {
+        found.trials.push(TimedTrial {
             candidate: row,
             predicted,
             measured_s,
@@ -152,8 +152,8 @@ pub fn search(
 /// Runs the best candidate with more threads than CPUs, if its threads wait.
 fn crowd(
     candidates: &mut Vec<Candidate>,
-    runner: &mut dyn Runner,
-    found: &mut Found,
+    runner: &mut dyn CandidateTimer,
+    found: &mut SearchResult,
 ) -> anyhow::Result<()> {
     let Some(best) = found.best().copied() else {
         return Ok(());
@@ -179,7 +179,7 @@ fn crowd(
             break;
         };
         is_best = found.best().is_none_or(|b| measured_s < b.measured_s);
-        found.trials.push(Trial {
+        found.trials.push(TimedTrial {
             candidate: candidates.len(),
             predicted: None,
             measured_s,
@@ -194,7 +194,7 @@ fn crowd(
 struct Ensemble<'a> {
     candidates: &'a [Candidate],
     prior: Prior,
-    shapes: Vec<Shape>,
+    shapes: Vec<CandidateShape>,
     /// Parameters of each program.
     programs: Vec<Vec<f64>>,
     /// Rows of the candidates that were run, and logarithms of their seconds.
@@ -213,7 +213,10 @@ impl<'a> Ensemble<'a> {
         };
         Self {
             programs: (0..DRAWN).map(|_| draw()).collect(),
-            shapes: candidates.iter().map(|c| Shape::of(c, topology)).collect(),
+            shapes: candidates
+                .iter()
+                .map(|c| CandidateShape::of(c, topology))
+                .collect(),
             candidates,
             prior,
             tried: Vec::new(),
@@ -222,7 +225,7 @@ impl<'a> Ensemble<'a> {
         }
     }
 
-    fn place(&self, row: usize) -> Place {
+    fn place(&self, row: usize) -> ChunkPlace {
         let candidate = &self.candidates[row];
         (candidate.cpus.clone(), candidate.chunking.0)
     }
@@ -325,7 +328,7 @@ impl<'a> Ensemble<'a> {
         (self.programs.iter().map(of).collect(), spread)
     }
 
-    fn prediction(&self, row: usize) -> Prediction {
+    fn prediction(&self, row: usize) -> TimePrediction {
         let (logs, spread) = self.log_seconds(row);
         let nodes = NORMAL.iter().map(|z| z * spread);
         let mut all: Vec<f64> = nodes
@@ -333,7 +336,7 @@ impl<'a> Ensemble<'a> {
             .collect();
         all.sort_by(f64::total_cmp);
         let quantile = |share: f64| all[((all.len() - 1) as f64 * share).round() as usize].exp();
-        Prediction {
+        TimePrediction {
             median: quantile(0.5),
             low: quantile(0.05),
             high: quantile(0.95),
@@ -374,7 +377,7 @@ mod tests {
     /// Program whose times follow a rule.
     struct Ruled<F>(F, usize);
 
-    impl<F: Fn(&Candidate) -> f64> Runner for Ruled<F> {
+    impl<F: Fn(&Candidate) -> f64> CandidateTimer for Ruled<F> {
         fn seconds(&mut self, candidate: &Candidate) -> anyhow::Result<Option<f64>> {
             self.1 += 1;
             Ok(Some((self.0)(candidate)))
@@ -388,7 +391,7 @@ mod tests {
         let mut all = candidates(topology, &topology.groups[0].cpus);
         let least = all.iter().map(&rule).fold(f64::INFINITY, f64::min);
         let mut runner = Ruled(rule, 0);
-        let found = search(&mut all, topology, &mut runner, Limits::default()).unwrap();
+        let found = search(&mut all, topology, &mut runner, SearchLimits::default()).unwrap();
         assert_eq!(found.trials.len(), runner.1);
         assert_eq!(found.trials[0].candidate, 0);
         (found.best().unwrap().measured_s / least, found.trials.len())
@@ -419,7 +422,7 @@ mod tests {
     #[test]
     fn a_user_who_ends_the_search_keeps_what_was_measured() {
         struct Twice(u32);
-        impl Runner for Twice {
+        impl CandidateTimer for Twice {
             fn seconds(&mut self, _: &Candidate) -> anyhow::Result<Option<f64>> {
                 self.0 += 1;
                 Ok((self.0 <= 2).then_some(1.0))
@@ -428,7 +431,7 @@ mod tests {
         let machine = machine("core2-quad").unwrap();
         let topology = &machine.topology;
         let mut all = candidates(topology, &topology.groups[0].cpus);
-        let found = search(&mut all, topology, &mut Twice(0), Limits::default()).unwrap();
+        let found = search(&mut all, topology, &mut Twice(0), SearchLimits::default()).unwrap();
         assert_eq!(found.trials.len(), 2);
         assert_eq!(found.predictions.len(), all.len());
     }
@@ -452,9 +455,9 @@ mod tests {
         let kinds = ["static", "dynamic,1", "dynamic,64"].map(Chunking::named);
         let mut all = chunked(candidates(topology, &topology.groups[0].cpus), &kinds);
         let least = all.iter().map(rule).fold(f64::INFINITY, f64::min);
-        let limits = Limits {
+        let limits = SearchLimits {
             trials: 12,
-            ..Limits::default()
+            ..SearchLimits::default()
         };
         let found = search(&mut all, topology, &mut Ruled(rule, 0), limits).unwrap();
         let best = found.best().unwrap();
@@ -466,7 +469,7 @@ mod tests {
     fn more_threads_than_cpus_run_only_where_threads_wait() {
         /// Twelve tasks, each of which waits for a second without a CPU.
         struct Waiting(f64);
-        impl Runner for Waiting {
+        impl CandidateTimer for Waiting {
             fn seconds(&mut self, candidate: &Candidate) -> anyhow::Result<Option<f64>> {
                 Ok(Some((12.0 / candidate.threads as f64).ceil()))
             }
@@ -478,7 +481,7 @@ mod tests {
         let topology = &machine.topology;
         let best = |busy: f64| {
             let mut all = candidates(topology, &topology.groups[0].cpus);
-            let limits = Limits::default();
+            let limits = SearchLimits::default();
             let found = search(&mut all, topology, &mut Waiting(busy), limits).unwrap();
             assert!(found.trials.len() <= limits.trials + 4);
             all[found.best().unwrap().candidate].clone()

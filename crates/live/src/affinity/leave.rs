@@ -11,8 +11,8 @@ use countersteer_sysfs::procfs::PROC;
 use countersteer_sysfs::task::uclamp;
 
 use super::AffinityEngine;
-use crate::placer::Root;
-use crate::undo::attribute::Scope;
+use crate::placer::ProcessRoot;
+use crate::undo::attribute::RestoreScope;
 use crate::undo::restore::threads;
 use crate::undo::{Journal, Restored};
 
@@ -60,19 +60,24 @@ impl Ignored {
 
 impl AffinityEngine {
     /// Detaches a process, together with all processes of its program. Restores the attributes of their threads.
-    pub(super) fn let_go(&mut self, root: &Root, journal: &mut Journal) {
+    pub(super) fn let_go(&mut self, root: &ProcessRoot, journal: &mut Journal) {
         let members = self.tasks.members.iter();
         let gone: BTreeMap<u32, u32> = members
             .filter(|(_, m)| m.program == root.program || m.before.pid == root.pid)
             .map(|(tid, m)| (*tid, m.before.pid))
             .collect();
         let changes = journal.changes();
-        let scope = Scope {
+        let scope = RestoreScope {
             since: changes.since,
             sessions: false,
             of: &|_, tid| gone.contains_key(&tid),
         };
-        threads(changes, &scope, &uclamp::Kernel, &mut Restored::default());
+        threads(
+            changes,
+            &scope,
+            &uclamp::ClampKernel,
+            &mut Restored::default(),
+        );
         let at = self.session.now();
         for (tid, pid) in &gone {
             self.forget(*pid, *tid, journal);

@@ -26,7 +26,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use countersteer_counters::{BpfLoader, Session, TaskEvent};
-use countersteer_model::counters::Plan;
+use countersteer_model::counters::SetPlan;
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::{self, Applied, Observation, ThreadEvent, ThreadEventKind};
@@ -36,12 +36,12 @@ use countersteer_model::sample::Samples;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ProgramId, ThreadId};
 
-use crate::placer::{Counters, EngineError, Placer, Root, core_types};
+use crate::placer::{CounterPlan, EngineError, Placer, ProcessRoot, core_types};
 use crate::undo::Journal;
 
 use leave::Ignored;
 pub use place::may_renice;
-use scan::Scan;
+use scan::ProcessScan;
 use task_table::TaskTable;
 
 /// Time within which an admission table places a new thread.
@@ -58,7 +58,7 @@ pub struct AffinityConfig {
     /// The kernel's numbers of its CPUs.
     pub numbers: CpuNumbers,
     /// Events to count, with their plan; `None` to count nothing.
-    pub counters: Option<Counters>,
+    pub counters: Option<CounterPlan>,
     pub period: Nanos,
     /// True if nothing is to be changed; [`Applied`] then has the changes that would be made.
     pub dry: bool,
@@ -73,7 +73,7 @@ pub struct AffinityEngine {
     /// True if counters are to be used.
     counting: bool,
     /// Scan for threads whose forks are not reported.
-    scan: Scan,
+    scan: ProcessScan,
     tasks: TaskTable,
     /// Affinity mask and nice value of each program when it was attached.
     owns: BTreeMap<ProgramId, (CpuSet, i8)>,
@@ -104,7 +104,7 @@ impl AffinityEngine {
     pub fn open(config: AffinityConfig) -> Result<Self, EngineError> {
         let online: CpuSet = config.numbers.os_set(&config.topology.groups[0].cpus);
         let core_types = core_types(&config.topology, &config.numbers);
-        let nothing = || (Vec::new(), Plan::nothing());
+        let nothing = || (Vec::new(), SetPlan::nothing());
         let counters = config.counters.clone().unwrap_or_else(nothing);
         let open = |counters, loader| {
             Session::without_threads(
@@ -120,7 +120,7 @@ impl AffinityEngine {
             Err(error) => (open(nothing(), None)?, Some(error.to_string())),
         };
         let counting = config.counters.is_some() && blind.is_none();
-        let scan = Scan::default();
+        let scan = ProcessScan::default();
         let tasks = TaskTable::new(config.numbers.clone());
         let renices = may_renice();
         let owns = BTreeMap::new();
@@ -280,11 +280,11 @@ impl Placer for AffinityEngine {
         "affinity"
     }
 
-    fn attach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), EngineError> {
+    fn attach(&mut self, root: &ProcessRoot, journal: &mut Journal) -> Result<(), EngineError> {
         self.take_on(root, journal)
     }
 
-    fn detach(&mut self, root: &Root, journal: &mut Journal) -> Result<(), EngineError> {
+    fn detach(&mut self, root: &ProcessRoot, journal: &mut Journal) -> Result<(), EngineError> {
         self.let_go(root, journal);
         Ok(())
     }
@@ -380,7 +380,7 @@ impl Placer for AffinityEngine {
 
     fn recount(
         &mut self,
-        counters: Counters,
+        counters: CounterPlan,
         period: Nanos,
         journal: &mut Journal,
     ) -> Result<(), EngineError> {

@@ -8,7 +8,7 @@ use countersteer_sysfs::task::{affinity, nice};
 use super::AffinityEngine;
 use crate::placer::EngineError;
 use crate::undo::Journal;
-use crate::undo::entry::Entry;
+use crate::undo::entry::JournalEntry;
 
 impl AffinityEngine {
     /// Places a new thread by the admission table.
@@ -85,13 +85,13 @@ impl AffinityEngine {
         if member.placed.is_none() {
             journal.write(member.before.affinity())?;
         }
-        journal.write(Entry::AffinitySet(wanted.clone()))?;
+        journal.write(JournalEntry::AffinitySet(wanted.clone()))?;
         match affinity::confine(tid, wanted) {
             Ok(()) => {
                 // A cpuset may leave fewer CPUs than requested.
                 let got = affinity::mask_beside(tid, wanted).unwrap_or_else(|_| wanted.clone());
                 if got != *wanted {
-                    journal.write(Entry::AffinitySet(got.clone()))?;
+                    journal.write(JournalEntry::AffinitySet(got.clone()))?;
                 }
                 self.tasks.placed(tid, wanted, &got);
                 applied.changed += 1;
@@ -124,7 +124,7 @@ impl AffinityEngine {
         if member.nice.is_none() {
             journal.write(member.before.nice())?;
         }
-        journal.write(Entry::NiceSet(nice))?;
+        journal.write(JournalEntry::NiceSet(nice))?;
         if nice::renice(tid, nice).is_ok() {
             member.nice = Some(nice).filter(|n| *n != member.before.nice);
         }

@@ -7,14 +7,14 @@ use countersteer_model::units::ThreadId;
 use countersteer_sysfs::procfs::PROC;
 
 use super::AffinityEngine;
-use crate::placer::{EngineError, Root};
+use crate::placer::{EngineError, ProcessRoot};
 use crate::undo::Journal;
 
 impl AffinityEngine {
     /// Attaches a process: follows its threads and steers them from now on.
     pub(super) fn take_on(
         &mut self,
-        root: &Root,
+        root: &ProcessRoot,
         journal: &mut Journal,
     ) -> Result<(), EngineError> {
         // The kernel may have reported the fork of this process since the last call.

@@ -10,7 +10,7 @@ use countersteer_model::sample::Samples;
 use countersteer_model::units::Nanos;
 
 use super::AffinityEngine;
-use crate::placer::{Counters, EngineError};
+use crate::placer::{CounterPlan, EngineError};
 use crate::undo::Journal;
 
 impl AffinityEngine {
@@ -18,7 +18,7 @@ impl AffinityEngine {
     /// former counters then continue.
     pub(super) fn count_anew(
         &mut self,
-        counters: Counters,
+        counters: CounterPlan,
         period: Nanos,
         journal: &mut Journal,
     ) -> Result<(), EngineError> {
@@ -37,7 +37,11 @@ impl AffinityEngine {
         self.tasks.members.values().map(|m| m.before.pid).collect()
     }
 
-    fn another_session(&self, counters: Counters, period: Nanos) -> Result<Session, CounterError> {
+    fn another_session(
+        &self,
+        counters: CounterPlan,
+        period: Nanos,
+    ) -> Result<Session, CounterError> {
         let mut session = self.session.another(counters, period)?;
         if self.last == Nanos::ZERO && self.tasks.members.is_empty() {
             // Times count from the moment at which all counters are open.

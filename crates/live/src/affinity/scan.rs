@@ -12,7 +12,7 @@ use countersteer_counters::TaskEvent;
 
 /// State of a process at the last scan.
 #[derive(Debug, Default)]
-struct Process {
+struct ScannedProcess {
     threads: BTreeSet<u32>,
     /// PID of the parent if the parent is followed, too; otherwise `None`.
     parent: Option<u32>,
@@ -22,8 +22,8 @@ struct Process {
 
 /// Followed processes with their state at the last scan.
 #[derive(Debug, Default)]
-pub(super) struct Scan {
-    known: BTreeMap<u32, Process>,
+pub(super) struct ProcessScan {
+    known: BTreeMap<u32, ScannedProcess>,
     /// PIDs of detached processes, which are not followed even if their parents are.
     left: BTreeSet<u32>,
     /// PIDs of processes that are not followed, with the PIDs of their parents. Reading parents costs more than the rest of a
@@ -36,13 +36,13 @@ pub(super) struct Scan {
 /// Number of scans after which all parents are read again, because a PID may have been reused between two scans.
 const ASKED_AGAIN: u32 = 64;
 
-impl Scan {
+impl ProcessScan {
     /// Adds a thread of a process that is followed from now on.
     pub(super) fn knows(&mut self, pid: u32, tid: u32) {
         self.left.remove(&pid);
-        let found = || Process {
+        let found = || ScannedProcess {
             executable: PROC.executable_id(pid),
-            ..Process::default()
+            ..ScannedProcess::default()
         };
         let process = self.known.entry(pid).or_insert_with(found);
         process.threads.insert(tid);
@@ -116,9 +116,9 @@ impl Scan {
                     && !self.known.contains_key(pid)
                     && !self.left.contains(pid)
                 {
-                    let found = Process {
+                    let found = ScannedProcess {
                         parent: Some(*parent),
-                        ..Process::default()
+                        ..ScannedProcess::default()
                     };
                     self.known.insert(*pid, found);
                 }

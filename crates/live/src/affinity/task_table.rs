@@ -11,11 +11,11 @@ use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 use countersteer_sysfs::procfs::PROC;
 use countersteer_sysfs::task::affinity;
 
-use crate::undo::entry::{Entry, Touched};
+use crate::undo::entry::{JournalEntry, Touched};
 
 /// Steered thread. Masks are by the kernel's numbers of CPUs.
 #[derive(Clone, Debug)]
-pub(super) struct Task {
+pub(super) struct SteeredTask {
     /// Attributes of the thread without this engine, as found or as changed by another program since.
     pub(super) before: Before,
     pub(super) program: ProgramId,
@@ -34,7 +34,7 @@ pub(super) struct Task {
     ran: Nanos,
 }
 
-impl Task {
+impl SteeredTask {
     /// True if a mask is the thread's own, or was set here.
     pub(super) fn has_own_or_ours(&self, mask: &CpuSet) -> bool {
         mask == self.placed.as_ref().unwrap_or(&self.before.cpus)
@@ -54,7 +54,7 @@ impl Task {
 
 #[derive(Debug)]
 pub(super) struct TaskTable {
-    pub(super) members: BTreeMap<u32, Task>,
+    pub(super) members: BTreeMap<u32, SteeredTask>,
     numbers: CpuNumbers,
     /// One copy of each mask.
     sets: BTreeMap<CpuSet, Arc<CpuSet>>,
@@ -63,11 +63,11 @@ pub(super) struct TaskTable {
     /// TID from which the next masks are compared.
     next_mask: u32,
     /// Programs of threads that had ended before they could be read from /proc; they may have created others.
-    ghosts: BTreeMap<u32, Family>,
+    ghosts: BTreeMap<u32, ProgramFamily>,
 }
 
 /// Program and its name.
-pub(super) type Family = (ProgramId, Arc<str>);
+pub(super) type ProgramFamily = (ProgramId, Arc<str>);
 
 /// Part of a period from which a running thread counts as one that never slept.
 const BUSY: f64 = 0.9;
@@ -90,13 +90,13 @@ pub(super) struct Before {
 
 impl Before {
     /// Journal entry before its mask is changed.
-    pub(super) fn affinity(&self) -> Entry {
-        Entry::Affinity(self.touched(self.cpus.clone()))
+    pub(super) fn affinity(&self) -> JournalEntry {
+        JournalEntry::Affinity(self.touched(self.cpus.clone()))
     }
 
     /// Journal entry before its nice value is changed.
-    pub(super) fn nice(&self) -> Entry {
-        Entry::Nice(self.touched(self.nice))
+    pub(super) fn nice(&self) -> JournalEntry {
+        JournalEntry::Nice(self.touched(self.nice))
     }
 
     const fn touched<V>(&self, value: V) -> Touched<V> {
@@ -127,10 +127,10 @@ impl TaskTable {
     pub(super) fn add(
         &mut self,
         (pid, tid): (u32, u32),
-        (program, name): Family,
+        (program, name): ProgramFamily,
         own: Option<(&CpuSet, i8)>,
         is_ours: impl Fn(&CpuSet) -> bool,
-    ) -> Option<&Task> {
+    ) -> Option<&SteeredTask> {
         let found = PROC
             .stat(pid, tid)
             .filter(|s| !s.kernel)
@@ -156,7 +156,7 @@ impl TaskTable {
         let cpu = self.numbers.own(stat.cpu).unwrap_or_default();
         let runnable = stat.runnable;
         let ran = Nanos::ZERO;
-        let member = Task {
+        let member = SteeredTask {
             before,
             program,
             name,
@@ -183,7 +183,11 @@ impl TaskTable {
     }
 
     /// Program of a thread's relatives, and the former attributes of one of them.
-    pub(super) fn family(&self, parent: u32, pid: u32) -> Option<(Family, Option<(CpuSet, i8)>)> {
+    pub(super) fn family(
+        &self,
+        parent: u32,
+        pid: u32,
+    ) -> Option<(ProgramFamily, Option<(CpuSet, i8)>)> {
         let of = |pid: u32| self.members.values().find(|m| m.before.pid == pid);
         let relative = self
             .members
@@ -294,14 +298,14 @@ impl TaskTable {
         } else {
             LOOKED_AT
         };
-        let asleep = |m: &Task| m.ran.0 < hardly && !m.runnable;
+        let asleep = |m: &SteeredTask| m.ran.0 < hardly && !m.runnable;
         let sleepers = self.members.range(self.next..).filter(|(_, m)| asleep(m));
         let chosen: Vec<u32> = sleepers.take(idle).map(|(tid, _)| *tid).collect();
         self.next = chosen
             .last()
             .filter(|_| chosen.len() == idle)
             .map_or(0, |last| last + 1);
-        let doubtful = |(tid, m): (&u32, &Task)| {
+        let doubtful = |(tid, m): (&u32, &SteeredTask)| {
             let doubtful = m.ran.0 < busy && (!asleep(m) || chosen.binary_search(tid).is_ok());
             doubtful.then_some(*tid)
         };
@@ -336,7 +340,7 @@ impl TaskTable {
 
     /// Threads as input of a policy, by id.
     pub(super) fn infos(&self) -> Vec<ThreadInfo> {
-        let info = |(tid, m): (&u32, &Task)| ThreadInfo {
+        let info = |(tid, m): (&u32, &SteeredTask)| ThreadInfo {
             id: ThreadId(*tid),
             program: m.program,
             name: Arc::clone(&m.name),

@@ -11,7 +11,7 @@ use countersteer_model::units::Nanos;
 use countersteer_sysfs::procfs::PROC;
 
 use crate::affinity::{AffinityConfig, AffinityEngine};
-use crate::placer::{EngineError, Placer, Root};
+use crate::placer::{EngineError, Placer, ProcessRoot};
 use crate::undo::Journal;
 
 /// State that an affinity engine needs to replace the scheduler.
@@ -32,7 +32,7 @@ impl Fallback {
         }
     }
 
-    pub(super) fn attached(&mut self, root: &Root) {
+    pub(super) fn attached(&mut self, root: &ProcessRoot) {
         self.names.insert(root.program.0, Arc::clone(&root.name));
     }
 
@@ -53,14 +53,14 @@ impl Fallback {
         journal: &mut Journal,
     ) -> Result<Box<dyn Placer>, EngineError> {
         let mut engine = AffinityEngine::open(self.config)?;
-        let mut roots: BTreeMap<u32, Root> = BTreeMap::new();
+        let mut roots: BTreeMap<u32, ProcessRoot> = BTreeMap::new();
         for thread in threads {
             // The ended scheduler has no list of processes any more, so /proc is used.
             let Some(pid) = PROC.process_of(thread.id.0) else {
                 continue;
             };
             let name = self.names.get(&thread.program.0).unwrap_or(&thread.name);
-            let root = Root {
+            let root = ProcessRoot {
                 pid,
                 program: thread.program,
                 name: Arc::clone(name),
@@ -94,6 +94,10 @@ pub(super) fn outward(mut seen: Observation, base: Nanos) -> Observation {
             sample.end += base;
         }
         seen.events.iter_mut().for_each(|e| e.at += base);
+        for span in &mut seen.spans {
+            span.start += base;
+            span.end += base;
+        }
     }
     seen
 }

@@ -6,6 +6,7 @@
 //! Input: a placer and a workload. Output: an [`Engine`] for the driver.
 mod config;
 mod fallback;
+mod forecast;
 mod hints;
 mod programs;
 mod requests;
@@ -17,27 +18,25 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use countersteer_counters::CounterError;
-use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::{
-    Applied, Engine, Forecast, Observation, ThreadForecast, ThreadInfo, Watch, Watched,
+    Applied, Engine, Forecast, Observation, ThreadInfo, Watch, Watched,
 };
-use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_model::signature::Signature;
+use countersteer_model::placement::Placement;
 use countersteer_model::topology::Topology;
-use countersteer_model::units::{CpuId, Nanos, ThreadId};
+use countersteer_model::units::Nanos;
 use countersteer_sysfs::pidfd;
 use countersteer_sysfs::procfs::PROC;
-use countersteer_sysfs::signals::Signals;
+use countersteer_sysfs::signals::EndSignals;
 
 use crate::affinity::AffinityEngine;
-use crate::placer::{EngineError, Placer, Recount, Root};
+use crate::placer::{EngineError, Placer, ProcessRoot, Recount};
 use crate::resources::{ResourceConfig, Resources};
 use crate::undo::{Journal, restore};
-use crate::workload::{Found, LiveWorkload, Started};
+use crate::workload::{LiveWorkload, ProcessSearch, Started};
 use fallback::{Fallback, inward, outward};
 use hints::HintPages;
-use programs::Programs;
-use requests::Requests;
+use programs::{LivePrograms, placed_at_launch};
+use requests::DecisionRequests;
 use signatures::Signatures;
 
 pub use config::LiveConfig;
@@ -66,12 +65,12 @@ pub struct LiveEngine {
     /// Programs of the workload.
     workload: LiveWorkload,
     /// Signals of this process.
-    signals: Signals,
+    signals: EndSignals,
     /// Receiver of decision requests; `None` until one is created.
-    requests: Option<Requests>,
+    requests: Option<DecisionRequests>,
     pages: HintPages,
     signatures: Signatures,
-    programs: Programs,
+    programs: LivePrograms,
     counters: Option<VirtualCounters>,
     watched: Watched,
     /// Threads of the last observation.
@@ -82,6 +81,8 @@ pub struct LiveEngine {
     observed: Instant,
     /// True once the initial processes are attached.
     begun: bool,
+    /// True once a lack of context switches was reported.
+    lacks_switches: bool,
     /// True once a signal has asked the run to end.
     asked_to_end: bool,
     say: fn(&str),
@@ -115,7 +116,8 @@ impl LiveEngine {
             }
             None => Box::new(AffinityEngine::open(affinity)?),
         };
-        let signals = Signals::listen().map_err(CounterError::system("listening for signals"))?;
+        let signals =
+            EndSignals::listen().map_err(CounterError::system("listening for signals"))?;
         // The journal is created last, because from here on the engine must remove it.
         let journal = Journal::create(&config.journals)?;
         let mut engine = Self {
@@ -134,13 +136,14 @@ impl LiveEngine {
             signals,
             requests: None,
             signatures: Signatures::default(),
-            programs: Programs::default(),
+            programs: LivePrograms::default(),
             counters: None,
             watched: Watched::default(),
             threads: Vec::new(),
             now: Nanos::ZERO,
             observed: Instant::now(),
             begun: false,
+            lacks_switches: false,
             asked_to_end: false,
             say: config.say,
         };
@@ -160,7 +163,7 @@ impl LiveEngine {
     /// # Errors
     /// Fails with EMFILE.
     pub fn decision_request(&mut self) -> Result<DecisionRequest, EngineError> {
-        let (requests, request) = Requests::new()?;
+        let (requests, request) = DecisionRequests::new()?;
         self.requests = Some(requests);
         self.wake_on_requests();
         Ok(request)
@@ -194,7 +197,7 @@ impl LiveEngine {
     ///
     /// # Errors
     /// Fails if the process does not exist or may not be steered.
-    pub fn attach(&mut self, root: &Root) -> Result<(), EngineError> {
+    pub fn attach(&mut self, root: &ProcessRoot) -> Result<(), EngineError> {
         if let Some(fallback) = &mut self.fallback {
             fallback.attached(root);
         }
@@ -205,7 +208,7 @@ impl LiveEngine {
     ///
     /// # Errors
     /// Fails if the placer lost its threads.
-    pub fn detach(&mut self, root: &Root) -> Result<(), EngineError> {
+    pub fn detach(&mut self, root: &ProcessRoot) -> Result<(), EngineError> {
         let is_of =
             |t: &ThreadInfo| t.program == root.program || PROC.process_of(t.id.0) == Some(root.pid);
         let threads = std::mem::take(&mut self.threads);
@@ -225,7 +228,7 @@ impl LiveEngine {
     }
 
     fn wake_on_requests(&mut self) {
-        if let Some(file) = self.requests.as_ref().and_then(Requests::file) {
+        if let Some(file) = self.requests.as_ref().and_then(DecisionRequests::file) {
             self.placer.wake_on(file);
         }
     }
@@ -239,7 +242,10 @@ impl LiveEngine {
 
     /// True if a decision was requested since the last call.
     fn is_requested(&mut self) -> bool {
-        let pending = self.requests.as_mut().is_some_and(Requests::pending);
+        let pending = self
+            .requests
+            .as_mut()
+            .is_some_and(DecisionRequests::pending);
         if pending {
             self.wake_on_requests();
         }
@@ -254,7 +260,7 @@ impl LiveEngine {
                 self.wake_at_end(root.pid);
             }
         }
-        let Found { new, left } = self.workload.find(self.now);
+        let ProcessSearch { new, left } = self.workload.find(self.now);
         for root in &left {
             self.detach(root)?;
         }
@@ -354,6 +360,7 @@ impl LiveEngine {
         until: Nanos,
     ) -> Result<Observation, EngineError> {
         let by_placer = inward(until, self.base);
+        self.mention_switches(watch);
         let seen = match self.placer.observe(watch, by_placer, &mut self.journal) {
             Ok(seen) => outward(seen, self.base),
             Err(EngineError::Ended { why, at }) if self.fallback.is_some() => {
@@ -375,6 +382,16 @@ impl LiveEngine {
         self.stealing.set_count(taken);
         self.observed = Instant::now();
         Ok(seen)
+    }
+
+    /// Reports, once, that the policy does not learn of context switches.
+    fn mention_switches(&mut self, watch: &Watch<'_>) {
+        let lacks = watch.switches && !self.placer.reports_switches();
+        if lacks && !std::mem::replace(&mut self.lacks_switches, true) {
+            (self.say)(
+                "the policy asks for context switches, which only the sched_ext scheduler reports (`--engine scx`): it decides without them",
+            );
+        }
     }
 
     /// Replaces a scheduler that the kernel has ended by the affinity engine.
@@ -425,16 +442,6 @@ impl Drop for LiveEngine {
     }
 }
 
-fn placed_at_launch(pid: u32, cpus: Arc<CpuSet>) -> Placement {
-    let thread = ThreadId(pid);
-    let target = Target::Cpus(cpus);
-    let reason = Reason::rule("where the workload launches it");
-    Placement {
-        threads: vec![ThreadPlacement::new(thread, target, reason)],
-        ..Placement::default()
-    }
-}
-
 impl Engine for LiveEngine {
     type Error = EngineError;
 
@@ -452,6 +459,7 @@ impl Engine for LiveEngine {
             (seen.at, seen.threads, seen.tells_phases) = (part.at, part.threads, part.tells_phases);
             seen.events.extend(part.events);
             seen.ended.extend(part.ended);
+            seen.spans.extend(part.spans);
             if seen.samples.is_empty() {
                 seen.samples = part.samples;
             } else {
@@ -486,20 +494,5 @@ impl Engine for LiveEngine {
 
     fn forecast(&mut self) -> Option<&mut dyn Forecast> {
         Some(self)
-    }
-}
-
-impl Forecast for LiveEngine {
-    fn predicts(&self) -> bool {
-        false
-    }
-
-    fn steady_state(&mut self, _: &[ThreadId], _: &[CpuId]) -> Vec<ThreadForecast> {
-        Vec::new()
-    }
-
-    fn signature(&mut self, thread: ThreadId) -> Option<Signature> {
-        let pid = self.placer.process_of(thread)?;
-        self.signatures.of_process(pid)
     }
 }

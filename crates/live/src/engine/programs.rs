@@ -6,16 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::{Observation, ProgramInfo, ThreadEventKind};
+use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_model::units::{ProgramId, ThreadId};
 
 use countersteer_sysfs::procfs::PROC;
 
 /// Programs that have threads, by id.
 #[derive(Default)]
-pub(super) struct Programs(BTreeMap<ProgramId, ProgramInfo>);
+pub(super) struct LivePrograms(BTreeMap<ProgramId, ProgramInfo>);
 
-impl Programs {
+impl LivePrograms {
     /// Adds the programs of an observation's threads to the observation.
     pub(super) fn fill(&mut self, seen: &mut Observation) {
         let execs = seen.events.iter();
@@ -46,6 +48,17 @@ fn executable(thread: ThreadId) -> Option<Arc<str>> {
     Some(path.to_string_lossy().into())
 }
 
+/// Returns the placement of a process on the CPUs on which its workload file launches it.
+pub(super) fn placed_at_launch(pid: u32, cpus: Arc<CpuSet>) -> Placement {
+    let thread = ThreadId(pid);
+    let target = Target::Cpus(cpus);
+    let reason = Reason::rule("where the workload launches it");
+    Placement {
+        threads: vec![ThreadPlacement::new(thread, target, reason)],
+        ..Placement::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use countersteer_model::engine::{ThreadEvent, ThreadInfo};
@@ -68,7 +81,7 @@ mod tests {
 
     #[test]
     fn programs_have_their_executables_as_long_as_they_have_threads() {
-        let mut programs = Programs::default();
+        let mut programs = LivePrograms::default();
         let here = std::process::id();
         let mut seen = Observation {
             threads: vec![thread(here, 3), thread(u32::MAX, 5)],

@@ -20,9 +20,9 @@ impl DecisionRequest {
 
 /// Receiver of decision requests.
 #[derive(Debug)]
-pub(super) struct Requests(UnixStream);
+pub(super) struct DecisionRequests(UnixStream);
 
-impl Requests {
+impl DecisionRequests {
     /// Creates a connected pair of a receiver and a sender of requests.
     pub(super) fn new() -> Result<(Self, DecisionRequest), CounterError> {
         let system = CounterError::system("making room for requests");

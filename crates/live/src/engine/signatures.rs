@@ -4,6 +4,7 @@
 //! the side files have changed. A damaged signature counts as none.
 
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 use countersteer_cache::signature::{SignatureError, store};
 use countersteer_model::signature::Signature;
@@ -22,13 +23,29 @@ struct Version {
     side_files_changed: Option<(i64, i64)>,
 }
 
+/// Signature of a program, and those of its phases.
+#[derive(Clone)]
+struct ProgramSignatures {
+    whole: Signature,
+    phases: Arc<[Signature]>,
+}
+
 /// Cache of signatures by version of the binary; `None` for a binary without one.
 #[derive(Default)]
-pub struct Signatures(FxHashMap<Version, Option<Signature>>);
+pub struct Signatures(FxHashMap<Version, Option<ProgramSignatures>>);
 
 impl Signatures {
     /// Returns the signature of the program that a process currently executes; `None` if it has none.
     pub fn of_process(&mut self, pid: u32) -> Option<Signature> {
+        Some(self.known(pid)?.whole)
+    }
+
+    /// Returns the signatures of the phases of the program that a process currently executes; empty if it carries none.
+    pub fn phases_of_process(&mut self, pid: u32) -> Vec<Signature> {
+        self.known(pid).map_or(Vec::new(), |k| k.phases.to_vec())
+    }
+
+    fn known(&mut self, pid: u32) -> Option<ProgramSignatures> {
         let file = PROC.executable_metadata(pid)?;
         let version = Version {
             device: file.dev(),
@@ -48,15 +65,20 @@ impl Signatures {
             }
             None
         });
-        let signature = found.map(|(carried, _)| carried.signature());
-        self.0.insert(version, signature.clone());
-        signature
+        let known = found.map(|(carried, _)| ProgramSignatures {
+            whole: carried.signature(),
+            phases: (carried.phases.iter())
+                .map(|phase| Signature::of_counts(phase.misses))
+                .collect(),
+        });
+        self.0.insert(version, known.clone());
+        known
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use countersteer_cache::signature::{Carried, SCHEMA, elf};
+    use countersteer_cache::signature::{Carried, SCHEMA, SignaturePhase, elf};
 
     use super::*;
 
@@ -70,7 +92,12 @@ mod tests {
             inputs: Vec::new(),
             instructions: 1,
             misses: [[7; 4]; 11],
-            phases: Vec::new(),
+            phases: [2, 12]
+                .map(|misses| SignaturePhase {
+                    share: 0.5,
+                    misses: [[misses; 4]; 11],
+                })
+                .to_vec(),
         };
         let Ok(binary) = std::fs::read("/bin/sleep") else {
             println!("skipped: there is no /bin/sleep");
@@ -88,10 +115,13 @@ mod tests {
         };
         let mut signatures = Signatures::default();
         let found = signatures.of_process(child.id());
+        let phases = signatures.phases_of_process(child.id());
         let own = signatures.of_process(std::process::id());
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(found, Some(carried.signature()));
+        let counts: Vec<u16> = phases.iter().map(|s| s.counts()[0][0]).collect();
+        assert_eq!(counts, [2, 12]);
         assert_eq!(own, None);
     }
 }

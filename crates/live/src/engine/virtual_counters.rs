@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::engine::Observation;
-use countersteer_model::events::{EVENTS, Event, Source};
+use countersteer_model::events::{EVENTS, Event, EventOrigin};
 use countersteer_model::metric::events_of;
 use countersteer_model::units::ThreadId;
 
-use countersteer_sysfs::sensors::{Kind, Place, SensorSet, column_of};
+use countersteer_sysfs::sensors::{SensorPlace, SensorSet, ValueKind, column_of};
 use countersteer_sysfs::unavailable::Unavailable;
 
 /// Event whose values come from a virtual counter.
@@ -30,7 +30,7 @@ struct VirtualCounter {
 /// Iterates over the events of the event table that are virtual counters.
 fn virtual_counters() -> impl Iterator<Item = VirtualCounter> {
     EVENTS.iter().filter_map(|row| match row.source {
-        Source::Virtual { counter, factor } => Some(VirtualCounter {
+        EventOrigin::Virtual { counter, factor } => Some(VirtualCounter {
             event: row.event,
             column: counter,
             units: factor as f64,
@@ -124,13 +124,13 @@ impl VirtualCounters {
             }
             *ran.entry(thread).or_default() += sample.ran().as_secs_f64();
         }
-        let mut values: BTreeMap<ThreadId, Vec<(VirtualCounter, Kind, f64)>> = BTreeMap::new();
+        let mut values: BTreeMap<ThreadId, Vec<(VirtualCounter, ValueKind, f64)>> = BTreeMap::new();
         for value in sensors.read() {
             let counter = self
                 .wanted
                 .iter()
                 .find(|g| column_of(g.column).is_some_and(|(_, c)| c == value.column));
-            if let (Place::Thread(tid), Some(counter)) = (&value.place, counter) {
+            if let (SensorPlace::Thread(tid), Some(counter)) = (&value.place, counter) {
                 let read = (*counter, value.column.kind, value.value * counter.units);
                 values.entry(ThreadId(*tid)).or_default().push(read);
             }
@@ -147,8 +147,10 @@ impl VirtualCounters {
             let share = sample.ran().as_secs_f64() / all;
             for (counter, kind, value) in values.get(&thread).into_iter().flatten() {
                 match kind {
-                    Kind::Level if is_last => seen.samples.set(row, counter.event, *value),
-                    Kind::Since if all > 0.0 => seen.samples.set(row, counter.event, value * share),
+                    ValueKind::Level if is_last => seen.samples.set(row, counter.event, *value),
+                    ValueKind::Since if all > 0.0 => {
+                        seen.samples.set(row, counter.event, value * share)
+                    }
                     _ => {}
                 }
             }

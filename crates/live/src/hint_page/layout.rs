@@ -35,7 +35,7 @@ pub(crate) const VERSION: u32 = 1;
 /// Size of the head before the slots, in bytes.
 pub(crate) const HEAD: usize = 4096;
 /// Size of a slot in bytes.
-pub(crate) const SLOT: usize = size_of::<Slot>();
+pub(crate) const SLOT: usize = size_of::<HintSlot>();
 /// Limit on the number of threads of a process that have a page at the same time.
 pub(crate) const SLOTS: usize = 4096;
 /// Size of the page file in bytes.
@@ -46,7 +46,7 @@ pub(crate) const NAME_BYTES: usize = 32;
 pub(crate) const TAKEN: u32 = u32::MAX;
 
 #[repr(C)]
-pub(crate) struct Head {
+pub(crate) struct PageHead {
     pub(crate) magic: AtomicU64,
     pub(crate) version: AtomicU32,
     pub(crate) slot_bytes: AtomicU32,
@@ -59,7 +59,7 @@ pub(crate) struct Head {
 
 /// Slot: the memory that one thread shares with the engine.
 #[repr(C)]
-pub(crate) struct Slot {
+pub(crate) struct HintSlot {
     pub(crate) program: FromProgram,
     pub(crate) engine: FromEngine,
 }
@@ -105,7 +105,7 @@ pub(crate) struct FromEngine {
 
 /// Advice of an engine to a thread of a program.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Advice {
+pub struct HintAdvice {
     /// Number that changes whenever another field changes.
     pub epoch: u32,
     /// Rank of the thread's core type among those of the machine; 0 is the fastest.
@@ -122,7 +122,7 @@ pub struct Advice {
     pub(crate) name: [u8; NAME_BYTES],
 }
 
-impl Advice {
+impl HintAdvice {
     /// Returns the name of the thread's core type.
     #[must_use]
     pub fn core_type(&self) -> &str {
@@ -166,7 +166,7 @@ impl FromProgram {
 
 impl FromEngine {
     /// Returns the engine's advice; `None` if there is none or it cannot be read consistently.
-    pub(crate) fn read(&self) -> Option<Advice> {
+    pub(crate) fn read(&self) -> Option<HintAdvice> {
         for _ in 0..ATTEMPTS {
             let epoch = self.seq.load(Ordering::Acquire);
             let number = |value: &AtomicU64| f64::from_bits(value.load(Ordering::Relaxed));
@@ -174,7 +174,7 @@ impl FromEngine {
             for (to, word) in name.chunks_exact_mut(8).zip(&self.core_type) {
                 to.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
             }
-            let advice = Advice {
+            let advice = HintAdvice {
                 epoch,
                 rank: self.rank.load(Ordering::Relaxed),
                 core_types: self.core_types.load(Ordering::Relaxed),
@@ -217,18 +217,18 @@ pub(crate) fn long(bytes: &[u8], at: usize) -> u64 {
 /// Returns the number of used slots in a page file, given its head. `None` if the file has another layout, or belongs to a
 /// process with another PID in its own namespace.
 pub(crate) fn used_of(head: &[u8], pid: u32) -> Option<usize> {
-    let ours = long(head, offset_of!(Head, magic)) == MAGIC
-        && word(head, offset_of!(Head, version)) == VERSION
-        && word(head, offset_of!(Head, slot_bytes)) as usize == SLOT
-        && word(head, offset_of!(Head, slots)) as usize == SLOTS
-        && word(head, offset_of!(Head, pid)) == pid;
-    ours.then(|| (word(head, offset_of!(Head, used)) as usize).min(SLOTS))
+    let ours = long(head, offset_of!(PageHead, magic)) == MAGIC
+        && word(head, offset_of!(PageHead, version)) == VERSION
+        && word(head, offset_of!(PageHead, slot_bytes)) as usize == SLOT
+        && word(head, offset_of!(PageHead, slots)) as usize == SLOTS
+        && word(head, offset_of!(PageHead, pid)) == pid;
+    ours.then(|| (word(head, offset_of!(PageHead, used)) as usize).min(SLOTS))
 }
 
 /// Offset of the program's sequence number in a slot.
-pub(crate) const HINT_SEQ: usize = offset_of!(Slot, program) + offset_of!(FromProgram, seq);
+pub(crate) const HINT_SEQ: usize = offset_of!(HintSlot, program) + offset_of!(FromProgram, seq);
 /// Offset of the engine's sequence number in a slot, the first field of the engine's half.
-pub(crate) const SAID_SEQ: usize = offset_of!(Slot, engine) + offset_of!(FromEngine, seq);
+pub(crate) const SAID_SEQ: usize = offset_of!(HintSlot, engine) + offset_of!(FromEngine, seq);
 /// Size in bytes of the engine's half of a slot, without its sequence number.
 pub(crate) const SAID_BYTES: usize = offset_of!(FromEngine, core_type) + NAME_BYTES - 4;
 
@@ -257,7 +257,7 @@ pub(crate) fn work_of(slot: &[u8]) -> u64 {
 }
 
 /// Returns the bytes of an engine's advice after the sequence number; all zeros without advice.
-pub(crate) fn bytes_of(advice: Option<&Advice>) -> [u8; SAID_BYTES] {
+pub(crate) fn bytes_of(advice: Option<&HintAdvice>) -> [u8; SAID_BYTES] {
     let mut bytes = [0; SAID_BYTES];
     let Some(advice) = advice else { return bytes };
     let mut put = |at: usize, field: &[u8]| {
@@ -285,17 +285,17 @@ mod tests {
     #[test]
     fn the_layout_is_what_version_1_says() {
         let head = [
-            offset_of!(Head, version),
-            offset_of!(Head, slot_bytes),
-            offset_of!(Head, slots),
-            offset_of!(Head, pid),
+            offset_of!(PageHead, version),
+            offset_of!(PageHead, slot_bytes),
+            offset_of!(PageHead, slots),
+            offset_of!(PageHead, pid),
         ];
         assert_eq!(
-            (head, offset_of!(Head, used), size_of::<Head>()),
+            (head, offset_of!(PageHead, used), size_of::<PageHead>()),
             ([8, 12, 16, 20], 24, 32)
         );
         assert_eq!(
-            (SLOT, offset_of!(Slot, engine), HINT_SEQ, SAID_SEQ),
+            (SLOT, offset_of!(HintSlot, engine), HINT_SEQ, SAID_SEQ),
             (256, 128, 4, 128)
         );
         let hint = [
@@ -330,17 +330,17 @@ mod tests {
 
     #[test]
     fn long_names_are_cut_between_letters() {
-        let mut advice = Advice {
+        let mut advice = HintAdvice {
             epoch: 0,
             rank: 0,
             core_types: 1,
             sf: None,
             speed: 1.0,
             share: 1.0,
-            name: Advice::name_of("Cortex-X4"),
+            name: HintAdvice::name_of("Cortex-X4"),
         };
         assert_eq!(advice.core_type(), "Cortex-X4");
-        advice.name = Advice::name_of(&format!("x{}", "é".repeat(20)));
+        advice.name = HintAdvice::name_of(&format!("x{}", "é".repeat(20)));
         assert_eq!(advice.core_type(), format!("x{}", "é".repeat(15)));
     }
 }

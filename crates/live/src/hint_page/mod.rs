@@ -7,9 +7,9 @@
 //!
 //! ```no_run
 //! use countersteer_model::hint::{Phase, Hint};
-//! use countersteer_live::hint_page::Page;
+//! use countersteer_live::hint_page::HintPage;
 //!
-//! let page = Page::open()?;
+//! let page = HintPage::open()?;
 //! page.tell(&Hint { priority: 2, workers: 8, ..Hint::default() });
 //! page.phase(Phase::Spinning);
 //! page.work(1);
@@ -29,12 +29,12 @@ use std::sync::atomic::Ordering;
 use countersteer_model::hint::{Hint, Phase};
 use countersteer_sysfs::procfs::{PROC, ProcError};
 
-use layout::Slot;
-use table::Table;
+use layout::HintSlot;
+use table::HintTable;
 
 pub(crate) use table::file;
 
-pub use layout::Advice;
+pub use layout::HintAdvice;
 
 /// Reason for which a page cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -66,36 +66,36 @@ pub enum PageError {
 
 /// Page of a thread. Copies of this value refer to the same page.
 #[derive(Clone, Copy)]
-pub struct Page(&'static Slot);
+pub struct HintPage(&'static HintSlot);
 
 /// Page that the current thread has opened. It is closed when the thread ends.
-struct Own {
-    slot: Cell<Option<&'static Slot>>,
+struct OwnPage {
+    slot: Cell<Option<&'static HintSlot>>,
     tid: Cell<u32>,
 }
 
-impl Own {
+impl OwnPage {
     /// Returns the slot; `None` if it was closed, or if its memory stayed in the parent process of a fork.
-    fn slot(&self) -> Option<&'static Slot> {
+    fn slot(&self) -> Option<&'static HintSlot> {
         self.slot
             .get()
             .filter(|slot| slot.program.tid.load(Ordering::Relaxed) == self.tid.get())
     }
 }
 
-impl Drop for Own {
+impl Drop for OwnPage {
     fn drop(&mut self) {
         if let Some(slot) = self.slot() {
-            Page(slot).close();
+            HintPage(slot).close();
         }
     }
 }
 
 thread_local! {
-    static OWN: Own = const { Own { slot: Cell::new(None), tid: Cell::new(0) } };
+    static OWN: OwnPage = const { OwnPage { slot: Cell::new(None), tid: Cell::new(0) } };
 }
 
-impl Page {
+impl HintPage {
     /// Opens the page of the calling thread, or returns it if it is open. The thread keeps the page until it closes it or ends.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl Page {
             }
             let started = PROC.own_stat()?.started;
             let tid = nix::unistd::gettid().as_raw() as u32;
-            let slot = Table::of_process()?.take(tid, started)?;
+            let slot = HintTable::of_process()?.take(tid, started)?;
             own.slot.set(Some(slot));
             own.tid.set(tid);
             Ok(Self(slot))
@@ -136,11 +136,11 @@ impl Page {
 
     /// Returns the engine's advice; `None` if there is none. Any thread may call this.
     #[must_use]
-    pub fn read(self) -> Option<Advice> {
+    pub fn read(self) -> Option<HintAdvice> {
         self.0.engine.read()
     }
 
-    /// Returns the current epoch of the advice. Advice with the same [`Advice::epoch`] is up to date.
+    /// Returns the current epoch of the advice. Advice with the same [`HintAdvice::epoch`] is up to date.
     #[must_use]
     pub fn epoch(self) -> u32 {
         self.0.engine.seq.load(Ordering::Relaxed)
@@ -157,14 +157,14 @@ impl Page {
         std::ptr::from_ref(self.0).cast()
     }
 
-    /// Returns the page of a pointer from [`Page::into_raw`]; `None` for null.
+    /// Returns the page of a pointer from [`HintPage::into_raw`]; `None` for null.
     ///
     /// # Safety
-    /// The pointer must be null, or come from [`Page::into_raw`] in this process or in one that it was forked from.
+    /// The pointer must be null, or come from [`HintPage::into_raw`] in this process or in one that it was forked from.
     #[must_use]
     pub unsafe fn from_raw(raw: *const c_void) -> Option<Self> {
         // SAFETY: slots consist of atomics, in memory that is never unmapped, not even in children.
-        unsafe { raw.cast::<Slot>().as_ref() }.map(Self)
+        unsafe { raw.cast::<HintSlot>().as_ref() }.map(Self)
     }
 }
 

@@ -18,10 +18,10 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::PageError;
 use super::layout::{
-    FIRST, HEAD, Head, LENGTH, MAGIC, NAME, SLOT, SLOTS, Slot, TAKEN, TRIES, VERSION,
+    FIRST, HEAD, HintSlot, LENGTH, MAGIC, NAME, PageHead, SLOT, SLOTS, TAKEN, TRIES, VERSION,
 };
 
-pub(super) struct Table {
+pub(super) struct HintTable {
     base: *mut u8,
     /// Descriptor of the file, which stays open so that engines find it.
     fd: c_int,
@@ -30,7 +30,7 @@ pub(super) struct Table {
     file: (u64, u64),
 }
 
-static TABLE: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
+static TABLE: AtomicPtr<HintTable> = AtomicPtr::new(ptr::null_mut());
 
 /// PID of the process in which a thread is creating the table; 0 if no thread is. A standard lock or a plain flag would not
 /// work: a forked child does not have that thread, and would wait for it forever.
@@ -73,7 +73,7 @@ pub(crate) fn file() -> nix::Result<File> {
     .map(File::from)
 }
 
-impl Table {
+impl HintTable {
     /// Returns the table of the process, which is created at the first call.
     pub(super) fn of_process() -> Result<&'static Self, PageError> {
         // SAFETY: the pointer is null, or refers to a table that is never freed.
@@ -126,7 +126,7 @@ impl Table {
         let identity = identity(file.as_fd()).unwrap_or_default();
         let base = map(&file).map_err(failed("mapping pages"))?;
         // SAFETY: the mapping begins with a head, all fields of which are atomics.
-        let head = unsafe { &*base.cast::<Head>() };
+        let head = unsafe { &*base.cast::<PageHead>() };
         head.version.store(VERSION, Ordering::Relaxed);
         head.slot_bytes.store(SLOT as u32, Ordering::Relaxed);
         head.slots.store(SLOTS as u32, Ordering::Relaxed);
@@ -152,20 +152,20 @@ impl Table {
         Err(PageError::Descriptor)
     }
 
-    fn head(&self) -> &Head {
+    fn head(&self) -> &PageHead {
         // SAFETY: the mapping is never unmapped, and all fields of a head are atomics.
-        unsafe { &*self.base.cast::<Head>() }
+        unsafe { &*self.base.cast::<PageHead>() }
     }
 
-    fn slots(&self) -> &'static [Slot] {
+    fn slots(&self) -> &'static [HintSlot] {
         // SAFETY: this number of slots follows the head. All are atomics, aligned (4096 is a multiple of 128), and never
         // unmapped.
-        unsafe { std::slice::from_raw_parts(self.base.add(HEAD).cast::<Slot>(), SLOTS) }
+        unsafe { std::slice::from_raw_parts(self.base.add(HEAD).cast::<HintSlot>(), SLOTS) }
     }
 
     /// Takes a free slot for the thread with this TID and start time. Fails if no slot is free.
-    pub(super) fn take(&self, tid: u32, started: u64) -> Result<&'static Slot, PageError> {
-        let free = |slot: &Slot| {
+    pub(super) fn take(&self, tid: u32, started: u64) -> Result<&'static HintSlot, PageError> {
+        let free = |slot: &HintSlot| {
             let tid = &slot.program.tid;
             tid.load(Ordering::Relaxed) == 0
                 && tid

@@ -21,7 +21,7 @@ fn found() -> std::fs::File {
 }
 
 /// Row of a page.
-fn row(page: Page) -> usize {
+fn row(page: HintPage) -> usize {
     let mut all = vec![0; LENGTH];
     found().read_exact_at(&mut all, 0).unwrap();
     let started = PROC.own_stat().unwrap().started;
@@ -39,10 +39,10 @@ fn tid() -> u32 {
 
 #[test]
 fn hints_are_found_and_advice_is_read() {
-    let page = Page::open().unwrap();
+    let page = HintPage::open().unwrap();
     assert_eq!(
         page.into_raw(),
-        Page::open().unwrap().into_raw(),
+        HintPage::open().unwrap().into_raw(),
         "a thread has one page"
     );
     let hint = Hint {
@@ -74,8 +74,8 @@ fn hints_are_found_and_advice_is_read() {
     assert_eq!(page.read(), None);
 
     let before = page.epoch();
-    let name = Advice::name_of("big");
-    let mut advice = Advice {
+    let name = HintAdvice::name_of("big");
+    let mut advice = HintAdvice {
         epoch: before + 2,
         rank: 1,
         core_types: 3,
@@ -104,7 +104,7 @@ fn hints_are_found_and_advice_is_read() {
     assert_eq!(page.read().unwrap().sf, None, "unknown is no number");
     page.close();
     assert_eq!(
-        Page::open().unwrap().read(),
+        HintPage::open().unwrap().read(),
         None,
         "the advice to the page's former thread is cleared"
     );
@@ -112,7 +112,7 @@ fn hints_are_found_and_advice_is_read() {
 
 #[test]
 fn the_file_cannot_change_its_size() {
-    let _page = Page::open().unwrap();
+    let _page = HintPage::open().unwrap();
     assert!(found().set_len(0).is_err() && found().set_len(2 * LENGTH as u64).is_err());
 }
 
@@ -123,7 +123,7 @@ fn a_thousand_threads_have_a_page_each_and_give_it_back() {
     let one = || {
         let barrier = Arc::clone(&barrier);
         let run = move || {
-            let page = Page::open().unwrap().into_raw() as usize;
+            let page = HintPage::open().unwrap().into_raw() as usize;
             barrier.wait();
             page
         };
@@ -136,7 +136,7 @@ fn a_thousand_threads_have_a_page_each_and_give_it_back() {
     let pages: std::collections::BTreeSet<usize> =
         threads.into_iter().map(|t| t.join().unwrap()).collect();
     assert_eq!(pages.len(), THREADS);
-    let again = std::thread::spawn(|| Page::open().unwrap().into_raw() as usize)
+    let again = std::thread::spawn(|| HintPage::open().unwrap().into_raw() as usize)
         .join()
         .unwrap();
     // The first free page is taken: one of these, or an earlier one that a thread of another test has closed.
@@ -148,7 +148,7 @@ fn a_thousand_threads_have_a_page_each_and_give_it_back() {
 
 #[test]
 fn a_forked_child_leaves_its_parents_page_alone_and_has_its_own() {
-    let page = Page::open().unwrap();
+    let page = HintPage::open().unwrap();
     page.tell(&Hint {
         workers: 5,
         ..Hint::default()
@@ -165,7 +165,7 @@ fn a_forked_child_leaves_its_parents_page_alone_and_has_its_own() {
         });
         let inherited = (layout::FIRST..layout::FIRST + layout::TRIES)
             .any(|n| std::fs::read_link(format!("/proc/self/fd/{n}")).is_ok());
-        let own = Page::open().is_ok_and(|own| own.into_raw() != page.into_raw());
+        let own = HintPage::open().is_ok_and(|own| own.into_raw() != page.into_raw());
         // SAFETY: ends the child without the exit handlers of the test harness.
         unsafe { libc::_exit(if silent && !inherited && own { 0 } else { 1 }) };
     }
@@ -203,7 +203,7 @@ fn threads_that_open_the_first_page_at_once_share_one_file() {
         let barrier = Arc::clone(&barrier);
         std::thread::spawn(move || {
             barrier.wait();
-            Page::open().unwrap();
+            HintPage::open().unwrap();
             barrier.wait();
         })
     };
@@ -232,6 +232,6 @@ fn no_bytes_of_a_program_make_an_engine_fall() {
 
 /// First bytes of this process's own page file.
 fn found_bytes(bytes: &mut [u8]) {
-    let _page = Page::open().unwrap();
+    let _page = HintPage::open().unwrap();
     found().read_exact_at(bytes, 0).unwrap();
 }

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use countersteer_counters::CounterError;
-use countersteer_counters::region::{Count, Options, Region};
+use countersteer_counters::region::{EventCount, Region, RegionOptions};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::{OnlineError, Seen, Source};
+use super::{IntervalCounts, OnlineError, OnlineSource};
 
 /// Events for a miss curve: instructions, cycles and misses, in this order.
 pub const EVENTS: &str = "instructions,cycles,llc_misses";
@@ -27,7 +27,7 @@ impl OfProcess {
         for tid in tids {
             match Region::open(
                 events,
-                Options {
+                RegionOptions {
                     thread: Some(*tid),
                     inherit: true,
                 },
@@ -76,7 +76,7 @@ fn without(events: &str, error: &CounterError) -> OnlineError {
     }
 }
 
-impl Source for OfProcess {
+impl OnlineSource for OfProcess {
     fn begin(&mut self) -> Result<(), CounterError> {
         for region in &mut self.0 {
             region.reset()?;
@@ -85,8 +85,8 @@ impl Source for OfProcess {
         Ok(())
     }
 
-    fn end(&mut self) -> Result<BTreeMap<String, Seen>, CounterError> {
-        let mut all: BTreeMap<String, Seen> = BTreeMap::new();
+    fn end(&mut self) -> Result<BTreeMap<String, IntervalCounts>, CounterError> {
+        let mut all: BTreeMap<String, IntervalCounts> = BTreeMap::new();
         for region in &mut self.0 {
             region.stop()?;
             let counts = region.read()?;
@@ -103,14 +103,14 @@ impl Source for OfProcess {
 }
 
 /// Returns the names of the events in the order of the string, without duplicates.
-fn names(counts: &[Count]) -> Vec<String> {
+fn names(counts: &[EventCount]) -> Vec<String> {
     let mut names: Vec<String> = counts.iter().map(|c| c.name.clone()).collect();
     let mut known = std::collections::HashSet::new();
     names.retain(|name| known.insert(name.clone()));
     names
 }
 
-fn add(seen: &mut Seen, place: Option<usize>, count: &Count) {
+fn add(seen: &mut IntervalCounts, place: Option<usize>, count: &EventCount) {
     let Some(value) = count.value.map(|v| v as f64) else {
         return;
     };
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn counts_go_by_their_place_and_core_type() {
-        let count = |name: &str, core_type: Option<&str>, value| Count {
+        let count = |name: &str, core_type: Option<&str>, value| EventCount {
             name: name.into(),
             unit: String::new(),
             core_type: core_type.map(str::to_owned),
@@ -145,13 +145,13 @@ mod tests {
             count("m", Some("p"), 4),
         ];
         assert_eq!(names(&counts), ["i", "c", "m"]);
-        let mut seen = Seen::default();
+        let mut seen = IntervalCounts::default();
         for (place, count) in [(0, &counts[0]), (1, &counts[2]), (2, &counts[3])] {
             add(&mut seen, Some(place), count);
         }
         assert_eq!(
             seen,
-            Seen {
+            IntervalCounts {
                 instructions: 1.0,
                 cycles: 3.0,
                 misses: 4.0,

@@ -17,9 +17,9 @@ use countersteer_sysfs::pidfd;
 use countersteer_sysfs::sensors::SensorSet;
 use nix::sys::signal::Signal;
 
-use super::{OnlineError, Seen, Source, Squeeze};
-use crate::undo::Temporary;
-use crate::undo::entry::Entry;
+use super::{IntervalCounts, OnlineError, OnlineSource, Squeeze};
+use crate::undo::TemporaryJournal;
+use crate::undo::entry::JournalEntry;
 
 /// Percentage of the time in which the co-runner runs, by setting.
 const DUTIES: [u32; 6] = [0, 10, 25, 50, 75, 100];
@@ -35,12 +35,12 @@ pub enum Brake {
     /// Bandwidth limit of a control group for the process.
     Group(PathBuf),
     /// Signals that stop and continue the process.
-    Signals(Signals),
+    Signals(DutyCycle),
 }
 
 /// Thread that stops and continues a process by signals.
 #[derive(Debug)]
-pub struct Signals {
+pub struct DutyCycle {
     process: Arc<OwnedFd>,
     percent: Arc<AtomicU32>,
     done: Arc<AtomicBool>,
@@ -52,10 +52,10 @@ impl Brake {
     ///
     /// # Errors
     /// Fails if the thread that sends signals cannot be started.
-    pub fn new(root: &Path, pid: u32, undo: &mut Temporary) -> Result<Self, OnlineError> {
+    pub fn new(root: &Path, pid: u32, undo: &mut TemporaryJournal) -> Result<Self, OnlineError> {
         match group(root, pid, undo)? {
             Some(folder) => Ok(Self::Group(folder)),
-            None => Signals::start(pid).map(Self::Signals),
+            None => DutyCycle::start(pid).map(Self::Signals),
         }
     }
 
@@ -64,9 +64,9 @@ impl Brake {
     ///
     /// # Errors
     /// Fails if the process does not exist, or if the thread that sends signals cannot be started.
-    pub fn of_other(pid: u32, undo: &mut Temporary) -> Result<Self, OnlineError> {
+    pub fn of_other(pid: u32, undo: &mut TemporaryJournal) -> Result<Self, OnlineError> {
         undo.stopped(pid)?;
-        Signals::start(pid).map(Self::Signals)
+        DutyCycle::start(pid).map(Self::Signals)
     }
 
     /// Sets the percentage of the time in which the process runs.
@@ -108,13 +108,17 @@ fn set_frozen(folder: &Path, frozen: bool) -> Result<(), OnlineError> {
 }
 
 /// Creates a control group with a bandwidth limit for the process. `None` if this is not possible.
-fn group(root: &Path, pid: u32, undo: &mut Temporary) -> Result<Option<PathBuf>, OnlineError> {
+fn group(
+    root: &Path,
+    pid: u32,
+    undo: &mut TemporaryJournal,
+) -> Result<Option<PathBuf>, OnlineError> {
     let mount = root.join("sys/fs/cgroup");
     let folder = mount.join(format!("countersteer-{}-{pid}", std::process::id()));
     if !mount.join("cgroup.controllers").is_file() {
         return Ok(None);
     }
-    undo.write(Entry::Group(folder.clone()))?;
+    undo.write(JournalEntry::Group(folder.clone()))?;
     if fs::create_dir(&folder).is_err() {
         return Ok(None);
     }
@@ -134,7 +138,7 @@ fn cycle(percent: u32) -> impl Iterator<Item = (Duration, Signal)> {
     parts.into_iter().filter(|(part, _)| !part.is_zero())
 }
 
-impl Signals {
+impl DutyCycle {
     fn start(pid: u32) -> Result<Self, OnlineError> {
         // A pidfd is used, because the PID may be reused after the process has ended.
         let process = pidfd::open(pid).map_err(|source| OnlineError::Process {
@@ -172,7 +176,7 @@ impl Signals {
     }
 }
 
-impl Drop for Signals {
+impl Drop for DutyCycle {
     fn drop(&mut self) {
         self.done.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -183,7 +187,7 @@ impl Drop for Signals {
 }
 
 /// Squeeze by co-runners that run between none and all of the time.
-pub struct Duty<S: Source> {
+pub struct Duty<S: OnlineSource> {
     brakes: Vec<Brake>,
     /// Brake of the program itself, for cache sizes below that at full speed; `None` without these settings.
     own: Option<Brake>,
@@ -195,7 +199,7 @@ pub struct Duty<S: Source> {
     held: Option<SensorSet>,
 }
 
-impl<S: Source> Duty<S> {
+impl<S: OnlineSource> Duty<S> {
     /// Creates a squeeze that slows co-runners by these brakes; `llc_kib` is the size of the shared cache.
     pub fn new(brakes: Vec<Brake>, co_runners: S, llc_kib: f64, held: Option<SensorSet>) -> Self {
         Self {
@@ -218,7 +222,7 @@ impl<S: Source> Duty<S> {
     }
 }
 
-impl<S: Source> Squeeze for Duty<S> {
+impl<S: OnlineSource> Squeeze for Duty<S> {
     fn settings(&self) -> usize {
         let own = self.own.as_ref().map_or(0, |_| OWN_DUTIES.len());
         DUTIES.len() + own
@@ -237,7 +241,7 @@ impl<S: Source> Squeeze for Duty<S> {
         Ok(self.co_runners.begin()?)
     }
 
-    fn end(&mut self, _: usize, seen: &Seen) -> Result<Option<f64>, OnlineError> {
+    fn end(&mut self, _: usize, seen: &IntervalCounts) -> Result<Option<f64>, OnlineError> {
         let theirs: f64 = self.co_runners.end()?.values().map(|s| s.misses).sum();
         if let Some(meters) = &mut self.held {
             let bytes: Vec<f64> = meters.read().iter().map(|v| v.value).collect();
@@ -263,9 +267,9 @@ mod tests {
     use std::collections::BTreeMap;
     use std::process::{Child, Command};
 
-    fn undo() -> Temporary {
+    fn undo() -> TemporaryJournal {
         let folder = tempfile::tempdir().unwrap();
-        Temporary::begin(folder.path()).unwrap()
+        TemporaryJournal::begin(folder.path()).unwrap()
     }
 
     fn busy() -> Child {
@@ -378,16 +382,16 @@ mod tests {
 
     struct Fixed(f64);
 
-    impl Source for Fixed {
+    impl OnlineSource for Fixed {
         fn begin(&mut self) -> Result<(), CounterError> {
             Ok(())
         }
-        fn end(&mut self) -> Result<BTreeMap<String, Seen>, CounterError> {
+        fn end(&mut self) -> Result<BTreeMap<String, IntervalCounts>, CounterError> {
             Ok([(
                 String::new(),
-                Seen {
+                IntervalCounts {
                     misses: self.0,
-                    ..Seen::default()
+                    ..IntervalCounts::default()
                 },
             )]
             .into())
@@ -398,14 +402,14 @@ mod tests {
     fn the_programs_part_is_its_share_of_the_misses() {
         let mut duty = Duty::new(Vec::new(), Fixed(300.0), 4096.0, None);
         duty.begin().unwrap();
-        let ran = Seen {
+        let ran = IntervalCounts {
             cycles: 9.0,
-            ..Seen::default()
+            ..IntervalCounts::default()
         };
         assert_eq!(
             duty.end(
                 0,
-                &Seen {
+                &IntervalCounts {
                     misses: 100.0,
                     ..ran
                 }
@@ -419,7 +423,7 @@ mod tests {
             "who misses nothing has what it wants"
         );
         assert_eq!(
-            duty.end(0, &Seen::default()).unwrap(),
+            duty.end(0, &IntervalCounts::default()).unwrap(),
             None,
             "who did not run tells nothing"
         );

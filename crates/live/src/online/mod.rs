@@ -1,7 +1,7 @@
 //! Miss curves of running programs: speed and misses by the amount of cache that is left to them.
 //!
-//! Input: the counters of a running program ([`Source`]), and a method to take cache from it ([`Squeeze`]): way masks of
-//! resctrl ([`ways`]), or co-runners that are slowed down ([`duty`]; PMCTrack, section 4.3.1). Output: [`Point`]s by core
+//! Input: the counters of a running program ([`OnlineSource`]), and a method to take cache from it ([`Squeeze`]): way masks of
+//! resctrl ([`ways`]), or co-runners that are slowed down ([`duty`]; PMCTrack, section 4.3.1). Output: [`OnlinePoint`]s by core
 //! type. Every change of the machine is written to an undo journal first ([`crate::undo`]).
 
 pub mod counted;
@@ -17,7 +17,7 @@ use crate::undo::JournalError;
 
 /// Counts of a program in an interval, on one core type.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct IntervalCounts {
     pub instructions: f64,
     pub cycles: f64,
     /// Number of last-level cache misses.
@@ -26,10 +26,10 @@ pub struct Seen {
     pub running_ns: f64,
 }
 
-pub trait Source {
+pub trait OnlineSource {
     fn begin(&mut self) -> Result<(), CounterError>;
     /// Ends the interval and returns its counts by core PMU; the key is empty if all cores are alike.
-    fn end(&mut self) -> Result<BTreeMap<String, Seen>, CounterError>;
+    fn end(&mut self) -> Result<BTreeMap<String, IntervalCounts>, CounterError>;
 }
 
 /// Method to leave a program different amounts of a cache.
@@ -40,7 +40,7 @@ pub trait Squeeze {
     fn apply(&mut self, setting: usize) -> Result<(), OnlineError>;
     fn begin(&mut self) -> Result<(), OnlineError>;
     /// Ends the interval and returns the KiB of the cache that the program occupied; `None` if unknown.
-    fn end(&mut self, setting: usize, seen: &Seen) -> Result<Option<f64>, OnlineError>;
+    fn end(&mut self, setting: usize, seen: &IntervalCounts) -> Result<Option<f64>, OnlineError>;
 }
 
 /// Reason for which a miss curve cannot be measured.
@@ -94,18 +94,18 @@ pub struct Schedule {
 
 /// Counts of a program with some amount of cache, on one core PMU.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Point {
+pub struct OnlinePoint {
     /// KiB of the cache that the program occupied, weighted by cycles.
     pub cache_kib: f64,
     /// Counts of the program.
-    pub seen: Seen,
+    pub seen: IntervalCounts,
 }
 
 /// Tolerance: maximum relative difference at which two cache sizes count as equal.
 const SAME: f64 = 0.02;
 
 /// Measured points by core PMU.
-pub type Curves = BTreeMap<String, Vec<Point>>;
+pub type OnlinePoints = BTreeMap<String, Vec<OnlinePoint>>;
 
 /// Applies all settings in turn and counts an interval for each, while `goes_on` returns true; `wait` sleeps. Returns the
 /// points in the order of measurement.
@@ -114,12 +114,12 @@ pub type Curves = BTreeMap<String, Vec<Point>>;
 /// Fails if counters or settings fail.
 pub fn sweep(
     squeeze: &mut dyn Squeeze,
-    source: &mut dyn Source,
+    source: &mut dyn OnlineSource,
     schedule: Schedule,
     wait: &mut dyn FnMut(Duration),
     goes_on: &mut dyn FnMut() -> bool,
-) -> Result<Curves, OnlineError> {
-    let mut curves = Curves::new();
+) -> Result<OnlinePoints, OnlineError> {
+    let mut curves = OnlinePoints::new();
     let settings = squeeze.settings();
     'all: for round in 0..schedule.rounds {
         for turn in 0..settings {
@@ -137,7 +137,7 @@ pub fn sweep(
             let seen = source.end()?;
             let all = seen
                 .values()
-                .fold(Seen::default(), |sum, part| sum.plus(part));
+                .fold(IntervalCounts::default(), |sum, part| sum.plus(part));
             let cache = squeeze.end(setting, &all)?;
             // The program has ended, so the last interval is incomplete.
             if !goes_on() {
@@ -149,7 +149,7 @@ pub fn sweep(
                     curves
                         .entry(pmu)
                         .or_default()
-                        .push(Point { cache_kib, seen });
+                        .push(OnlinePoint { cache_kib, seen });
                 }
             }
         }
@@ -159,7 +159,7 @@ pub fn sweep(
 
 /// Returns the points sorted by cache size, smallest first; points of equal size are merged.
 #[must_use]
-pub fn merged(mut curves: Curves) -> Curves {
+pub fn merged(mut curves: OnlinePoints) -> OnlinePoints {
     for points in curves.values_mut() {
         points.sort_by(|a, b| a.cache_kib.total_cmp(&b.cache_kib));
         points.dedup_by(|next, kept| {
@@ -173,7 +173,7 @@ pub fn merged(mut curves: Curves) -> Curves {
     curves
 }
 
-impl Seen {
+impl IntervalCounts {
     fn plus(self, other: &Self) -> Self {
         Self {
             instructions: self.instructions + other.instructions,
@@ -184,8 +184,8 @@ impl Seen {
     }
 }
 
-impl Point {
-    fn add(&mut self, cache_kib: f64, seen: &Seen) {
+impl OnlinePoint {
+    fn add(&mut self, cache_kib: f64, seen: &IntervalCounts) {
         let before = self.seen.cycles;
         self.seen = self.seen.plus(seen);
         self.cache_kib += (cache_kib - self.cache_kib) * seen.cycles / (before + seen.cycles);
@@ -204,14 +204,14 @@ pub(crate) mod testing {
         pub ways: Rc<Cell<f64>>,
     }
 
-    impl Source for Pretend {
+    impl OnlineSource for Pretend {
         fn begin(&mut self) -> Result<(), CounterError> {
             Ok(())
         }
 
-        fn end(&mut self) -> Result<BTreeMap<String, Seen>, CounterError> {
+        fn end(&mut self) -> Result<BTreeMap<String, IntervalCounts>, CounterError> {
             let misses = 1e6 / self.ways.get();
-            let seen = Seen {
+            let seen = IntervalCounts {
                 instructions: 1e9,
                 cycles: 5e8 + 200.0 * misses,
                 misses,
@@ -244,7 +244,7 @@ mod tests {
         fn begin(&mut self) -> Result<(), OnlineError> {
             Ok(())
         }
-        fn end(&mut self, _: usize, _: &Seen) -> Result<Option<f64>, OnlineError> {
+        fn end(&mut self, _: usize, _: &IntervalCounts) -> Result<Option<f64>, OnlineError> {
             Ok(Some(self.0.get() * 1024.0))
         }
     }
@@ -261,7 +261,7 @@ mod tests {
         fn begin(&mut self) -> Result<(), OnlineError> {
             Ok(())
         }
-        fn end(&mut self, setting: usize, _: &Seen) -> Result<Option<f64>, OnlineError> {
+        fn end(&mut self, setting: usize, _: &IntervalCounts) -> Result<Option<f64>, OnlineError> {
             Ok(Some(1000.0 + setting as f64))
         }
     }

@@ -5,30 +5,30 @@
 
 use std::path::{Path, PathBuf};
 
-use countersteer_sysfs::resctrl::{Allocation, Line, Resctrl};
+use countersteer_sysfs::resctrl::{Allocation, Resctrl, SchemataLine};
 
-use super::{OnlineError, Seen, Squeeze};
-use crate::undo::Temporary;
-use crate::undo::entry::Entry;
+use super::{IntervalCounts, OnlineError, Squeeze};
+use crate::undo::TemporaryJournal;
+use crate::undo::entry::JournalEntry;
 
 /// Limit on the number of settings of a sweep.
 const MOST_SETTINGS: usize = 8;
 
 /// Squeeze by way masks.
 #[derive(Debug)]
-pub struct Ways {
+pub struct WaySqueeze {
     resctrl: Resctrl,
     group: PathBuf,
     allocation: Allocation,
     /// Way masks of all other threads before the measurement.
-    before: Line,
+    before: SchemataLine,
     /// Number of ways of the program by setting, most ways first.
     counts: Vec<u32>,
     /// Size of one way in KiB.
     way_kib: f64,
 }
 
-impl Ways {
+impl WaySqueeze {
     /// True if the machine whose file systems are below `root` supports way masks.
     #[must_use]
     pub fn possible(root: &Path) -> bool {
@@ -44,7 +44,7 @@ impl Ways {
         root: &Path,
         tids: &[u32],
         llc_kib: f64,
-        undo: &mut Temporary,
+        undo: &mut TemporaryJournal,
     ) -> Result<Self, OnlineError> {
         let resctrl = Resctrl::at(root);
         let unable = |why: String, remedy: &str| OnlineError::Unable {
@@ -86,15 +86,15 @@ impl Ways {
     }
 
     /// Writes the group and all masks to the journal, before they are created and set.
-    fn journal(&self, undo: &mut Temporary) -> Result<(), OnlineError> {
+    fn journal(&self, undo: &mut TemporaryJournal) -> Result<(), OnlineError> {
         for setting in 0..self.counts.len() {
-            undo.write(Entry::Line {
+            undo.write(JournalEntry::Line {
                 file: self.resctrl.root_group().join("schemata"),
                 before: self.before.to_string(),
                 set: self.before.with(self.others(setting)).to_string(),
             })?;
         }
-        undo.write(Entry::Group(self.group.clone()))?;
+        undo.write(JournalEntry::Group(self.group.clone()))?;
         Ok(())
     }
 
@@ -110,7 +110,7 @@ impl Ways {
 }
 
 /// Returns the line of the L3 masks; `None` if code and data have separate masks.
-fn line(allocation: &Allocation) -> Option<&Line> {
+fn line(allocation: &Allocation) -> Option<&SchemataLine> {
     allocation.lines.iter().find(|line| line.resource == "L3")
 }
 
@@ -126,7 +126,7 @@ fn counts(ways: u32, least: u32) -> Vec<u32> {
     counts
 }
 
-impl Squeeze for Ways {
+impl Squeeze for WaySqueeze {
     fn settings(&self) -> usize {
         self.counts.len()
     }
@@ -144,7 +144,7 @@ impl Squeeze for Ways {
         Ok(())
     }
 
-    fn end(&mut self, setting: usize, _: &Seen) -> Result<Option<f64>, OnlineError> {
+    fn end(&mut self, setting: usize, _: &IntervalCounts) -> Result<Option<f64>, OnlineError> {
         Ok(Some(f64::from(self.counts[setting]) * self.way_kib))
     }
 }
@@ -174,12 +174,12 @@ mod tests {
         root
     }
 
-    fn undo(root: &Path) -> Temporary {
-        Temporary::begin(&root.join("journals")).unwrap()
+    fn undo(root: &Path) -> TemporaryJournal {
+        TemporaryJournal::begin(&root.join("journals")).unwrap()
     }
 
     /// Sets the simulated program's ways to those of the mask in its group.
-    struct Watched(Ways, Rc<Cell<f64>>);
+    struct Watched(WaySqueeze, Rc<Cell<f64>>);
 
     impl Squeeze for Watched {
         fn settings(&self) -> usize {
@@ -204,7 +204,11 @@ mod tests {
         fn begin(&mut self) -> Result<(), OnlineError> {
             Ok(())
         }
-        fn end(&mut self, setting: usize, seen: &Seen) -> Result<Option<f64>, OnlineError> {
+        fn end(
+            &mut self,
+            setting: usize,
+            seen: &IntervalCounts,
+        ) -> Result<Option<f64>, OnlineError> {
             self.0.end(setting, seen)
         }
     }
@@ -213,7 +217,7 @@ mod tests {
     fn masks_give_the_curve_and_are_undone() {
         let root = machine();
         let mut undo = undo(root.path());
-        let ways = Ways::open(root.path(), &[70, 71], 16.0 * 1024.0, &mut undo).unwrap();
+        let ways = WaySqueeze::open(root.path(), &[70, 71], 16.0 * 1024.0, &mut undo).unwrap();
         assert_eq!(ways.counts, [15, 13, 11, 9, 7, 5, 3, 1]);
         let group = ways.group.clone();
         assert_eq!(fs::read_to_string(group.join("tasks")).unwrap(), "70\n71\n");
@@ -264,10 +268,10 @@ mod tests {
         fs::rename(resctrl.join("info/L3"), resctrl.join("info/L3CODE")).unwrap();
         let apart = "L3CODE:0=ffff\nL3DATA:0=ffff\n";
         fs::write(resctrl.join("schemata"), apart).unwrap();
-        let error = Ways::open(root.path(), &[1], 1024.0, &mut undo(root.path()))
+        let error = WaySqueeze::open(root.path(), &[1], 1024.0, &mut undo(root.path()))
             .unwrap_err()
             .to_string();
         assert!(error.contains("without `cdp`"), "{error}");
-        assert!(!Ways::possible(root.path()) && Ways::possible(machine().path()));
+        assert!(!WaySqueeze::possible(root.path()) && WaySqueeze::possible(machine().path()));
     }
 }

@@ -18,7 +18,7 @@ use crate::undo::{Journal, JournalError};
 const LIMIT: &str = "scaling_max_freq";
 
 /// CPUs with one frequency, which the kernel keeps in one folder.
-struct Clock {
+struct FrequencyFolder {
     /// Former limit, in kHz.
     before: u32,
     /// Limit that was set, in kHz; `None` if the former one holds.
@@ -30,11 +30,11 @@ struct Clock {
 }
 
 #[derive(Default)]
-pub(super) struct Clocks {
-    clocks: BTreeMap<PathBuf, Clock>,
+pub(super) struct FrequencyFolders {
+    clocks: BTreeMap<PathBuf, FrequencyFolder>,
 }
 
-impl Clocks {
+impl FrequencyFolders {
     /// Replaces the limits. Adds a message for each clock that cannot have its limit.
     ///
     /// # Errors
@@ -71,13 +71,13 @@ impl Clocks {
     }
 
     /// Returns the clock of a CPU, which is known from then on; `None` if the CPU has none.
-    fn find(&mut self, root: &Path, cpu: u32) -> Option<&mut Clock> {
+    fn find(&mut self, root: &Path, cpu: u32) -> Option<&mut FrequencyFolder> {
         let folder = files::cpu(root, cpu).join("cpufreq").canonicalize().ok()?;
         match self.clocks.entry(folder) {
             Entry::Occupied(known) => Some(known.into_mut()),
             Entry::Vacant(place) => {
                 let before = files::value(&place.key().join(LIMIT))?;
-                Some(place.insert(Clock {
+                Some(place.insert(FrequencyFolder {
                     before,
                     set: None,
                     lowest: None,
@@ -88,7 +88,7 @@ impl Clocks {
     }
 }
 
-impl Clock {
+impl FrequencyFolder {
     /// Writes the lowest limit, or the former one if there is none. Returns a message if the kernel does not take it.
     fn write(
         &mut self,
@@ -125,8 +125,8 @@ impl Clock {
         Ok(Some(format!("{file}: limit of {} MHz: {why}", khz / 1000)))
     }
 
-    fn entry(&self, file: &Path, khz: u32) -> entry::Entry {
-        entry::Entry::Line {
+    fn entry(&self, file: &Path, khz: u32) -> entry::JournalEntry {
+        entry::JournalEntry::Line {
             file: file.to_owned(),
             before: self.before.to_string(),
             set: khz.to_string(),

@@ -1,6 +1,6 @@
 //! Resources of threads other than CPUs: frequencies, caches, memory bandwidth.
 //!
-//! Input: placements with [`Clamp`]s, [`ClockLimit`]s and [`CacheClass`]es. Output: these are applied as far as the machine allows. Frequency
+//! Input: placements with [`Clamp`]s, [`ClockLimit`]s and [`WayClass`]es. Output: these are applied as far as the machine allows. Frequency
 //! hints become uclamp values of threads ([`countersteer_sysfs::task::uclamp`]) and EPP of the CPUs on which they run
 //! ([`preferences`]). Limits on frequencies are written to cpufreq ([`clocks`]). Cache classes become control groups of resctrl ([`shares`]). Unsupported resources are counted and
 //! reported once. Each change is written to the journal before it is made. It is restored at the end or, after a kill, with the
@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::engine::ThreadInfo;
-use countersteer_model::placement::{CacheClass, Clamp, ClockLimit, Placement};
+use countersteer_model::placement::{Clamp, ClockLimit, Placement, WayClass};
 use countersteer_model::topology::Topology;
-use countersteer_sysfs::resctrl::{self, Groups, Resctrl};
+use countersteer_sysfs::resctrl::{self, GroupFolders, Resctrl};
 use countersteer_sysfs::task::uclamp::{self, Clamps};
 
 use crate::undo::entry::Touched;
@@ -28,9 +28,9 @@ use crate::undo::{Journal, JournalError};
 #[cfg(test)]
 mod tests;
 
-use clocks::Clocks;
+use clocks::FrequencyFolders;
 use preferences::Preferences;
-use shares::{Refused, Shares};
+use shares::{Refused, ResourceShares};
 
 /// Configuration of the resources.
 #[derive(Clone, Debug)]
@@ -58,12 +58,12 @@ pub(crate) struct Resources {
     clamps: Box<dyn Clamps>,
     hints: BTreeMap<u32, Hint>,
     preferences: Preferences,
-    clocks: Clocks,
+    clocks: FrequencyFolders,
     /// Cache partitions; the outer option is `None` until a policy requests them, the inner one is `None` if the machine has
     /// none.
-    shares: Option<Option<Shares>>,
+    shares: Option<Option<ResourceShares>>,
     /// Interface for removing resctrl groups, used if there are no cache partitions.
-    kernel: resctrl::Kernel,
+    kernel: resctrl::ResctrlKernel,
     /// Messages that were already reported.
     said: BTreeSet<String>,
     /// Number of unsupported requests since the last placement.
@@ -72,7 +72,7 @@ pub(crate) struct Resources {
 
 impl Resources {
     pub(crate) fn new(config: ResourceConfig) -> Self {
-        Self::over(config, Box::new(uclamp::Kernel))
+        Self::over(config, Box::new(uclamp::ClampKernel))
     }
 
     fn over(config: ResourceConfig, clamps: Box<dyn Clamps>) -> Self {
@@ -82,9 +82,9 @@ impl Resources {
             clamps,
             hints: BTreeMap::new(),
             preferences,
-            clocks: Clocks::default(),
+            clocks: FrequencyFolders::default(),
             shares: None,
-            kernel: resctrl::Kernel,
+            kernel: resctrl::ResctrlKernel,
             said: BTreeSet::new(),
             owed: 0,
         }
@@ -152,7 +152,7 @@ impl Resources {
     fn set_journalled(
         &mut self,
         hints: &[(u32, Clamp)],
-        caches: Option<&[CacheClass]>,
+        caches: Option<&[WayClass]>,
         threads: &[ThreadInfo],
         journal: &mut Journal,
     ) -> Result<u32, JournalError> {
@@ -170,14 +170,14 @@ impl Resources {
 
     fn divide(
         &mut self,
-        classes: &[CacheClass],
+        classes: &[WayClass],
         threads: &[ThreadInfo],
         journal: &mut Journal,
     ) -> Result<u32, JournalError> {
         let config = &self.config;
         let mut missing = None;
         let shares = self.shares.get_or_insert_with(|| {
-            let opened = Shares::open(
+            let opened = ResourceShares::open(
                 &config.root,
                 &config.topology,
                 &config.numbers,
@@ -236,7 +236,7 @@ impl Resources {
     }
 
     /// Returns the interfaces by which the changes in a journal are undone.
-    pub(crate) fn undoing(&mut self) -> (&dyn Clamps, &mut dyn Groups) {
+    pub(crate) fn undoing(&mut self) -> (&dyn Clamps, &mut dyn GroupFolders) {
         match &mut self.shares {
             Some(Some(shares)) => (&*self.clamps, shares.groups()),
             _ => (&*self.clamps, &mut self.kernel),

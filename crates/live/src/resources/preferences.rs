@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use countersteer_model::placement::Clamp;
 use countersteer_sysfs::files;
 
-use crate::undo::entry::Entry;
+use crate::undo::entry::JournalEntry;
 use crate::undo::{Journal, JournalError};
 
 /// Preferences for the highest speed, in order of choice.
@@ -18,7 +18,7 @@ const FAST: &[&str] = &["performance"];
 const SLOW: &[&str] = &["balance_power", "power"];
 
 /// CPU with an energy preference that can be set.
-struct Cpu {
+struct PreferenceCpu {
     file: PathBuf,
     fast: Option<String>,
     slow: Option<String>,
@@ -29,7 +29,7 @@ struct Cpu {
 pub(super) struct Preferences {
     root: PathBuf,
     /// CPUs by the kernel's number; `None` for a CPU without an energy preference.
-    cpus: BTreeMap<u32, Option<Cpu>>,
+    cpus: BTreeMap<u32, Option<PreferenceCpu>>,
 }
 
 /// Returns the path of a CPU's energy preference.
@@ -37,7 +37,7 @@ fn file(root: &Path, cpu: u32) -> PathBuf {
     files::cpu(root, cpu).join("cpufreq/energy_performance_preference")
 }
 
-impl Cpu {
+impl PreferenceCpu {
     fn find(root: &Path, cpu: u32) -> Option<Self> {
         let file = file(root, cpu);
         let before = files::text(&file)?;
@@ -72,7 +72,7 @@ impl Preferences {
         let root = &self.root;
         self.cpus
             .entry(cpu)
-            .or_insert_with(|| Cpu::find(root, cpu))
+            .or_insert_with(|| PreferenceCpu::find(root, cpu))
             .is_some()
     }
 
@@ -99,7 +99,7 @@ impl Preferences {
             }
             let text = word.as_ref().unwrap_or(&cpu.before);
             if word.is_some() {
-                journal.write(Entry::Line {
+                journal.write(JournalEntry::Line {
                     file: cpu.file.clone(),
                     before: cpu.before.clone(),
                     set: text.clone(),

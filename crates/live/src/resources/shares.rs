@@ -8,42 +8,44 @@ use std::path::{Path, PathBuf};
 
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::engine::ThreadInfo;
-use countersteer_model::placement::{CacheClass, CacheShare, Members};
+use countersteer_model::placement::{CacheShare, Members, WayClass};
 use countersteer_model::topology::{Group, GroupBy, Topology};
 use countersteer_model::units::{CpuId, GroupId};
 use countersteer_sysfs::files;
-use countersteer_sysfs::resctrl::{Allocation, Bandwidth, Groups, Line, Resctrl};
+use countersteer_sysfs::resctrl::{
+    Allocation, GroupFolders, MemoryBandwidthLimits, Resctrl, SchemataLine,
+};
 use countersteer_sysfs::unavailable::Unavailable;
 
-use crate::undo::entry::Entry;
+use crate::undo::entry::JournalEntry;
 use crate::undo::{Journal, JournalError};
 
 /// Numbers of failed requests by message; each message is reported once.
 pub(super) type Refused = BTreeMap<String, u32>;
 
 /// Cache class with its resctrl group.
-struct Class {
+struct ResctrlClass {
     path: PathBuf,
     members: Members,
-    schemata: Vec<Line>,
+    schemata: Vec<SchemataLine>,
     threads: BTreeSet<u32>,
 }
 
-pub(super) struct Shares {
+pub(super) struct ResourceShares {
     resctrl: Resctrl,
     allocation: Allocation,
-    bandwidth: Option<Bandwidth>,
+    bandwidth: Option<MemoryBandwidthLimits>,
     /// Kernel's number of each last-level cache, and its number of ways in the topology, by core group.
     caches: BTreeMap<GroupId, (u32, u32)>,
     /// Classes by name.
-    classes: BTreeMap<String, Class>,
+    classes: BTreeMap<String, ResctrlClass>,
     /// Number of groups created so far.
     made: u32,
     /// Threads that another program has put into a resctrl group.
     left: BTreeSet<u32>,
 }
 
-impl Shares {
+impl ResourceShares {
     pub(super) fn open(
         root: &Path,
         topology: &Topology,
@@ -76,7 +78,7 @@ impl Shares {
     /// Fails if the journal cannot be written; nothing is changed after that.
     pub(super) fn divide(
         &mut self,
-        classes: &[CacheClass],
+        classes: &[WayClass],
         threads: &[ThreadInfo],
         journal: &mut Journal,
         refused: &mut Refused,
@@ -97,12 +99,12 @@ impl Shares {
             if !self.classes.contains_key(&*class.name) {
                 let path = self.resctrl.control_group(&format!("share{}", self.made));
                 self.made += 1;
-                journal.write(Entry::Group(path.clone()))?;
+                journal.write(JournalEntry::Group(path.clone()))?;
                 if let Err(error) = self.resctrl.make(&path) {
                     refuse(refused, error);
                     continue;
                 }
-                let new = Class {
+                let new = ResctrlClass {
                     path,
                     members: class.members.clone(),
                     schemata: Vec::new(),
@@ -133,7 +135,7 @@ impl Shares {
         let mut foreign = None;
         for info in threads {
             let tid = info.id.0;
-            let is_member = |class: &Class| match &class.members {
+            let is_member = |class: &ResctrlClass| match &class.members {
                 Members::Programs(programs) => programs.contains(&info.program),
                 Members::Threads(ids) => ids.contains(&info.id),
             };
@@ -206,7 +208,7 @@ impl Shares {
         }
     }
 
-    pub(super) fn groups(&mut self) -> &mut dyn Groups {
+    pub(super) fn groups(&mut self) -> &mut dyn GroupFolders {
         self.resctrl.groups()
     }
 
@@ -217,10 +219,10 @@ impl Shares {
         shares: &[CacheShare],
         next: &mut BTreeMap<GroupId, u32>,
         refused: &mut Refused,
-    ) -> Vec<Line> {
+    ) -> Vec<SchemataLine> {
         let Allocation { ways, lines, .. } = &self.allocation;
         let all = self.allocation.mask(0, *ways);
-        let mut lines: Vec<Line> = lines.iter().map(|line| line.with(all)).collect();
+        let mut lines: Vec<SchemataLine> = lines.iter().map(|line| line.with(all)).collect();
         let mut limits = self.bandwidth.as_ref().map(|b| b.line.with(100));
         for share in shares {
             let known = self.caches.get(&share.llc);

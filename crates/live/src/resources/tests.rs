@@ -171,7 +171,7 @@ fn hint(hints: &[(u32, Clamp)]) -> Placement {
 }
 
 fn caches(classes: &[(&str, u32, u32)], llc: GroupId) -> Placement {
-    let class = |(name, program, ways): &(&str, u32, u32)| CacheClass {
+    let class = |(name, program, ways): &(&str, u32, u32)| WayClass {
         name: name.to_string().into(),
         members: Members::Programs(vec![ProgramId(*program)]),
         shares: vec![CacheShare {
@@ -454,7 +454,7 @@ fn caches_are_divided_by_groups_that_are_gone_afterwards() {
     let mut had = held(root.path(), &[70, 71, 72], Box::new(Kept::default()));
     let topology = Arc::clone(&had.topology);
     let llc = topology.groups_by(GroupBy::Llc)[1].id;
-    let pretend = Shares::open(
+    let pretend = ResourceShares::open(
         root.path(),
         &topology,
         &had.resources.config.numbers,

@@ -9,7 +9,7 @@ use countersteer_model::units::CpuId;
 use countersteer_sysfs::procfs::PROC;
 
 use super::{Hint, Resources, preferences};
-use crate::undo::entry::{Entry, Touched};
+use crate::undo::entry::{JournalEntry, Touched};
 use crate::undo::{Journal, JournalError};
 
 impl Resources {
@@ -32,7 +32,7 @@ impl Resources {
             };
             let set = (before.value != found).then_some(found);
             if set.is_some() {
-                journal.write(Entry::Clamp(before.clone()))?;
+                journal.write(JournalEntry::Clamp(before.clone()))?;
             }
             self.hints.insert(
                 tid,
@@ -58,10 +58,10 @@ impl Resources {
             return Ok(0);
         }
         if !hint.written {
-            journal.write(Entry::Clamp(hint.before.clone()))?;
+            journal.write(JournalEntry::Clamp(hint.before.clone()))?;
             hint.written = true;
         }
-        journal.write(Entry::ClampSet(wanted))?;
+        journal.write(JournalEntry::ClampSet(wanted))?;
         match self.clamps.set(tid, wanted) {
             Ok(()) => {
                 hint.set = Some(wanted).filter(|w| *w != hint.before.value);

@@ -73,9 +73,9 @@ impl Attribute for Uclamp<'_> {
 }
 
 /// Scheduling policy of a thread.
-pub(crate) struct Policy;
+pub(crate) struct ThreadClassPolicy;
 
-impl Attribute for Policy {
+impl Attribute for ThreadClassPolicy {
     type Value = SchedPolicy;
 
     fn get(&self, _: u32, tid: u32) -> Option<SchedPolicy> {
@@ -88,7 +88,7 @@ impl Attribute for Policy {
 }
 
 /// Selection of the threads to restore.
-pub(crate) struct Scope<'a> {
+pub(crate) struct RestoreScope<'a> {
     /// Start of the engine, in clock ticks since boot. Threads that started earlier have inherited no changed value.
     pub(crate) since: u64,
     /// True if relatives are also searched in whole sessions, where other engines may be active.
@@ -99,13 +99,13 @@ pub(crate) struct Scope<'a> {
 
 /// Numbers of threads by the result of restoring them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub(crate) struct RestoreOutcome {
     pub(crate) restored: usize,
     pub(crate) left: usize,
     pub(crate) failed: usize,
 }
 
-impl Outcome {
+impl RestoreOutcome {
     fn count(&mut self, done: io::Result<()>) {
         match done {
             Ok(()) => self.restored += 1,
@@ -121,14 +121,14 @@ impl Outcome {
 pub(crate) fn restore<A: Attribute>(
     attribute: &A,
     changed: &Changed<A::Value>,
-    scope: &Scope<'_>,
-) -> Outcome {
-    let mut outcome = Outcome::default();
+    scope: &RestoreScope<'_>,
+) -> RestoreOutcome {
+    let mut outcome = RestoreOutcome::default();
     // If no value was ever set, no thread can have or inherit one.
     if changed.set.is_empty() {
         return outcome;
     }
-    let family = Family { changed, scope };
+    let family = ChangedFamily { changed, scope };
     for touched in family.members() {
         restore_touched(attribute, touched, changed, &mut outcome);
     }
@@ -155,7 +155,7 @@ fn restore_touched<A: Attribute>(
     attribute: &A,
     touched: &Touched<A::Value>,
     changed: &Changed<A::Value>,
-    outcome: &mut Outcome,
+    outcome: &mut RestoreOutcome,
 ) {
     if !is_same(touched) {
         return;
@@ -177,12 +177,12 @@ fn is_same<V>(touched: &Touched<V>) -> bool {
 }
 
 /// Changed threads to restore, for finding relatives by process, parent or session.
-struct Family<'a, V> {
+struct ChangedFamily<'a, V> {
     changed: &'a Changed<V>,
-    scope: &'a Scope<'a>,
+    scope: &'a RestoreScope<'a>,
 }
 
-impl<'a, V> Family<'a, V> {
+impl<'a, V> ChangedFamily<'a, V> {
     fn members(&self) -> impl Iterator<Item = &'a Touched<V>> {
         let of = self.scope.of;
         let touched = self.changed.before.values();
@@ -294,7 +294,7 @@ mod tests {
             before: [(touched.tid, before)].into(),
             set: [set.clone()].into(),
         };
-        let scope = Scope {
+        let scope = RestoreScope {
             since: inheritor.started(),
             sessions: false,
             of: &|_, _| true,

@@ -7,7 +7,7 @@ use countersteer_model::cpuset::CpuSet;
 use countersteer_model::placement::Clamp;
 use countersteer_sysfs::task::sched_policy::SchedPolicy;
 
-use super::entry::{Entry, Process, Touched};
+use super::entry::{JournalEntry, ProcessIdentity, Touched};
 
 /// Changes of one attribute of threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl<V> Default for Changed<V> {
 
 /// Line of a file: its former content, and all contents that were written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct ChangedLine {
     pub(crate) before: String,
     pub(crate) set: BTreeSet<String>,
 }
@@ -48,70 +48,72 @@ pub(crate) struct Changes {
     /// Changes of scheduling policies.
     pub(crate) sched_policy: Changed<SchedPolicy>,
     /// Changes of lines, by the path of the file.
-    pub(crate) lines: BTreeMap<PathBuf, Line>,
+    pub(crate) lines: BTreeMap<PathBuf, ChangedLine>,
     pub(crate) groups: BTreeSet<PathBuf>,
     /// Helper processes that must not live longer than this one.
-    pub(crate) helpers: BTreeSet<Process>,
+    pub(crate) helpers: BTreeSet<ProcessIdentity>,
     /// Processes that are stopped and continued by signals.
-    pub(crate) stopped: BTreeSet<Process>,
+    pub(crate) stopped: BTreeSet<ProcessIdentity>,
 }
 
 impl Changes {
     /// True if an entry is already contained in the changes.
-    pub(crate) fn has(&self, entry: &Entry) -> bool {
+    pub(crate) fn has(&self, entry: &JournalEntry) -> bool {
         match entry {
-            Entry::Affinity(touched) => self.affinity.before.get(&touched.tid) == Some(touched),
-            Entry::AffinitySet(cpus) => self.affinity.set.contains(cpus),
-            Entry::Nice(touched) => self.nice.before.get(&touched.tid) == Some(touched),
-            Entry::NiceSet(nice) => self.nice.set.contains(nice),
-            Entry::Clamp(touched) => self.clamp.before.get(&touched.tid) == Some(touched),
-            Entry::ClampSet(clamp) => self.clamp.set.contains(clamp),
-            Entry::SchedPolicy(touched) => {
+            JournalEntry::Affinity(touched) => {
+                self.affinity.before.get(&touched.tid) == Some(touched)
+            }
+            JournalEntry::AffinitySet(cpus) => self.affinity.set.contains(cpus),
+            JournalEntry::Nice(touched) => self.nice.before.get(&touched.tid) == Some(touched),
+            JournalEntry::NiceSet(nice) => self.nice.set.contains(nice),
+            JournalEntry::Clamp(touched) => self.clamp.before.get(&touched.tid) == Some(touched),
+            JournalEntry::ClampSet(clamp) => self.clamp.set.contains(clamp),
+            JournalEntry::SchedPolicy(touched) => {
                 self.sched_policy.before.get(&touched.tid) == Some(touched)
             }
-            Entry::SchedPolicySet(policy) => self.sched_policy.set.contains(policy),
-            Entry::Line { file, set, .. } => {
+            JournalEntry::SchedPolicySet(policy) => self.sched_policy.set.contains(policy),
+            JournalEntry::Line { file, set, .. } => {
                 self.lines.get(file).is_some_and(|l| l.set.contains(set))
             }
-            Entry::Group(folder) => self.groups.contains(folder),
-            Entry::Helper(process) => self.helpers.contains(process),
-            Entry::Stopped(process) => self.stopped.contains(process),
+            JournalEntry::Group(folder) => self.groups.contains(folder),
+            JournalEntry::Helper(process) => self.helpers.contains(process),
+            JournalEntry::Stopped(process) => self.stopped.contains(process),
         }
     }
 
     /// Adds an entry to the changes.
-    pub(crate) fn take(&mut self, entry: Entry) {
+    pub(crate) fn take(&mut self, entry: JournalEntry) {
         match entry {
-            Entry::Affinity(touched) => note(&mut self.affinity, touched),
-            Entry::AffinitySet(cpus) => {
+            JournalEntry::Affinity(touched) => note(&mut self.affinity, touched),
+            JournalEntry::AffinitySet(cpus) => {
                 self.affinity.set.insert(cpus);
             }
-            Entry::Nice(touched) => note(&mut self.nice, touched),
-            Entry::NiceSet(nice) => {
+            JournalEntry::Nice(touched) => note(&mut self.nice, touched),
+            JournalEntry::NiceSet(nice) => {
                 self.nice.set.insert(nice);
             }
-            Entry::Clamp(touched) => note(&mut self.clamp, touched),
-            Entry::ClampSet(clamp) => {
+            JournalEntry::Clamp(touched) => note(&mut self.clamp, touched),
+            JournalEntry::ClampSet(clamp) => {
                 self.clamp.set.insert(clamp);
             }
-            Entry::SchedPolicy(touched) => note(&mut self.sched_policy, touched),
-            Entry::SchedPolicySet(policy) => {
+            JournalEntry::SchedPolicy(touched) => note(&mut self.sched_policy, touched),
+            JournalEntry::SchedPolicySet(policy) => {
                 self.sched_policy.set.insert(policy);
             }
-            Entry::Line { file, before, set } => {
+            JournalEntry::Line { file, before, set } => {
                 let line = self.lines.entry(file).or_default();
                 if line.set.is_empty() {
                     line.before = before;
                 }
                 line.set.insert(set);
             }
-            Entry::Group(folder) => {
+            JournalEntry::Group(folder) => {
                 self.groups.insert(folder);
             }
-            Entry::Helper(process) => {
+            JournalEntry::Helper(process) => {
                 self.helpers.insert(process);
             }
-            Entry::Stopped(process) => {
+            JournalEntry::Stopped(process) => {
                 self.stopped.insert(process);
             }
         }
@@ -126,32 +128,42 @@ impl Changes {
     }
 
     /// Returns a minimal list of entries with the same sum.
-    pub(crate) fn entries(&self) -> Vec<Entry> {
+    pub(crate) fn entries(&self) -> Vec<JournalEntry> {
         let mut entries = Vec::new();
         add(
             &mut entries,
             &self.affinity,
-            Entry::Affinity,
-            Entry::AffinitySet,
+            JournalEntry::Affinity,
+            JournalEntry::AffinitySet,
         );
-        add(&mut entries, &self.nice, Entry::Nice, Entry::NiceSet);
-        add(&mut entries, &self.clamp, Entry::Clamp, Entry::ClampSet);
+        add(
+            &mut entries,
+            &self.nice,
+            JournalEntry::Nice,
+            JournalEntry::NiceSet,
+        );
+        add(
+            &mut entries,
+            &self.clamp,
+            JournalEntry::Clamp,
+            JournalEntry::ClampSet,
+        );
         add(
             &mut entries,
             &self.sched_policy,
-            Entry::SchedPolicy,
-            Entry::SchedPolicySet,
+            JournalEntry::SchedPolicy,
+            JournalEntry::SchedPolicySet,
         );
         for (file, line) in &self.lines {
-            entries.extend(line.set.iter().map(|set| Entry::Line {
+            entries.extend(line.set.iter().map(|set| JournalEntry::Line {
                 file: file.clone(),
                 before: line.before.clone(),
                 set: set.clone(),
             }));
         }
-        entries.extend(self.groups.iter().cloned().map(Entry::Group));
-        entries.extend(self.helpers.iter().copied().map(Entry::Helper));
-        entries.extend(self.stopped.iter().copied().map(Entry::Stopped));
+        entries.extend(self.groups.iter().cloned().map(JournalEntry::Group));
+        entries.extend(self.helpers.iter().copied().map(JournalEntry::Helper));
+        entries.extend(self.stopped.iter().copied().map(JournalEntry::Stopped));
         entries
     }
 }
@@ -161,10 +173,10 @@ fn note<V>(changed: &mut Changed<V>, touched: Touched<V>) {
 }
 
 fn add<V: Clone>(
-    entries: &mut Vec<Entry>,
+    entries: &mut Vec<JournalEntry>,
     changed: &Changed<V>,
-    touched: fn(Touched<V>) -> Entry,
-    set: fn(V) -> Entry,
+    touched: fn(Touched<V>) -> JournalEntry,
+    set: fn(V) -> JournalEntry,
 ) {
     entries.extend(changed.before.values().cloned().map(touched));
     entries.extend(changed.set.iter().cloned().map(set));

@@ -33,7 +33,7 @@ pub(crate) struct Touched<V> {
 
 /// Change that is about to be made, as an entry of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum JournalEntry {
     Affinity(Touched<CpuSet>),
     AffinitySet(CpuSet),
     Nice(Touched<i8>),
@@ -48,25 +48,25 @@ pub(crate) enum Entry {
         set: String,
     },
     Group(PathBuf),
-    Helper(Process),
-    Stopped(Process),
+    Helper(ProcessIdentity),
+    Stopped(ProcessIdentity),
 }
 
 /// Process, identified by PID and start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Process {
+pub(crate) struct ProcessIdentity {
     pub(crate) pid: u32,
     /// Start time of the process, in clock ticks since boot.
     pub(crate) started: u64,
 }
 
 /// Type of an attribute's value, with a text form without blanks.
-pub(crate) trait Value: Clone + Ord {
+pub(crate) trait AttributeValue: Clone + Ord {
     fn text(&self) -> String;
     fn parse(text: &str) -> Option<Self>;
 }
 
-impl Value for CpuSet {
+impl AttributeValue for CpuSet {
     fn text(&self) -> String {
         self.to_string()
     }
@@ -76,7 +76,7 @@ impl Value for CpuSet {
     }
 }
 
-impl Value for i8 {
+impl AttributeValue for i8 {
     fn text(&self) -> String {
         self.to_string()
     }
@@ -86,7 +86,7 @@ impl Value for i8 {
     }
 }
 
-impl Value for Clamp {
+impl AttributeValue for Clamp {
     fn text(&self) -> String {
         format!("{}-{}", self.least, self.most)
     }
@@ -100,7 +100,7 @@ impl Value for Clamp {
     }
 }
 
-impl Value for SchedPolicy {
+impl AttributeValue for SchedPolicy {
     fn text(&self) -> String {
         self.0.to_string()
     }
@@ -110,7 +110,7 @@ impl Value for SchedPolicy {
     }
 }
 
-impl<V: Value> Display for Touched<V> {
+impl<V: AttributeValue> Display for Touched<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             pid,
@@ -123,7 +123,7 @@ impl<V: Value> Display for Touched<V> {
     }
 }
 
-impl Display for Entry {
+impl Display for JournalEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Affinity(touched) => write!(f, "affinity {touched}"),
@@ -149,7 +149,7 @@ impl Display for Entry {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NoEntry;
 
-impl FromStr for Entry {
+impl FromStr for JournalEntry {
     type Err = NoEntry;
 
     fn from_str(line: &str) -> Result<Self, NoEntry> {
@@ -157,42 +157,42 @@ impl FromStr for Entry {
     }
 }
 
-fn parse(line: &str) -> Option<Entry> {
+fn parse(line: &str) -> Option<JournalEntry> {
     let (kind, rest) = line.split_once(' ')?;
     Some(match kind {
-        "affinity" => Entry::Affinity(touched(rest)?),
-        "affinity-set" => Entry::AffinitySet(Value::parse(rest)?),
-        "nice" => Entry::Nice(touched(rest)?),
-        "nice-set" => Entry::NiceSet(Value::parse(rest)?),
-        "clamp" => Entry::Clamp(touched(rest)?),
-        "clamp-set" => Entry::ClampSet(Value::parse(rest)?),
-        "sched-policy" => Entry::SchedPolicy(touched(rest)?),
-        "sched-policy-set" => Entry::SchedPolicySet(Value::parse(rest)?),
+        "affinity" => JournalEntry::Affinity(touched(rest)?),
+        "affinity-set" => JournalEntry::AffinitySet(AttributeValue::parse(rest)?),
+        "nice" => JournalEntry::Nice(touched(rest)?),
+        "nice-set" => JournalEntry::NiceSet(AttributeValue::parse(rest)?),
+        "clamp" => JournalEntry::Clamp(touched(rest)?),
+        "clamp-set" => JournalEntry::ClampSet(AttributeValue::parse(rest)?),
+        "sched-policy" => JournalEntry::SchedPolicy(touched(rest)?),
+        "sched-policy-set" => JournalEntry::SchedPolicySet(AttributeValue::parse(rest)?),
         "line" => {
             let mut words = rest.splitn(3, ' ');
             let mut text = || Some(words.next()?.replace("\\s", " "));
-            Entry::Line {
+            JournalEntry::Line {
                 before: text()?,
                 set: text()?,
                 file: words.next()?.into(),
             }
         }
-        "group" => Entry::Group(rest.into()),
-        "helper" => Entry::Helper(process(rest)?),
-        "stopped" => Entry::Stopped(process(rest)?),
+        "group" => JournalEntry::Group(rest.into()),
+        "helper" => JournalEntry::Helper(process(rest)?),
+        "stopped" => JournalEntry::Stopped(process(rest)?),
         _ => return None,
     })
 }
 
-fn process(text: &str) -> Option<Process> {
+fn process(text: &str) -> Option<ProcessIdentity> {
     let (pid, started) = text.split_once(' ')?;
-    Some(Process {
+    Some(ProcessIdentity {
         pid: pid.parse().ok()?,
         started: started.parse().ok()?,
     })
 }
 
-fn touched<V: Value>(text: &str) -> Option<Touched<V>> {
+fn touched<V: AttributeValue>(text: &str) -> Option<Touched<V>> {
     let words: Vec<&str> = text.split(' ').collect();
     let [pid, tid, started, session, value] = *words.as_slice() else {
         return None;
@@ -225,21 +225,30 @@ mod tests {
         let cpus: CpuSet = "0-3,9".parse().unwrap();
         let entries = [
             (
-                Entry::Affinity(touched(cpus.clone())),
+                JournalEntry::Affinity(touched(cpus.clone())),
                 "affinity 7 8 99 3 0-3,9",
             ),
-            (Entry::AffinitySet(cpus), "affinity-set 0-3,9"),
-            (Entry::Nice(touched(-2)), "nice 7 8 99 3 -2"),
-            (Entry::NiceSet(4), "nice-set 4"),
-            (Entry::Clamp(touched(Clamp::FREE)), "clamp 7 8 99 3 0-1024"),
-            (Entry::ClampSet(Clamp::at_most(400)), "clamp-set 0-400"),
+            (JournalEntry::AffinitySet(cpus), "affinity-set 0-3,9"),
+            (JournalEntry::Nice(touched(-2)), "nice 7 8 99 3 -2"),
+            (JournalEntry::NiceSet(4), "nice-set 4"),
             (
-                Entry::SchedPolicy(touched(SchedPolicy(0x4000_0003))),
+                JournalEntry::Clamp(touched(Clamp::FREE)),
+                "clamp 7 8 99 3 0-1024",
+            ),
+            (
+                JournalEntry::ClampSet(Clamp::at_most(400)),
+                "clamp-set 0-400",
+            ),
+            (
+                JournalEntry::SchedPolicy(touched(SchedPolicy(0x4000_0003))),
                 "sched-policy 7 8 99 3 1073741827",
             ),
-            (Entry::SchedPolicySet(SchedPolicy(7)), "sched-policy-set 7"),
             (
-                Entry::Line {
+                JournalEntry::SchedPolicySet(SchedPolicy(7)),
+                "sched-policy-set 7",
+            ),
+            (
+                JournalEntry::Line {
                     file: "/sys/cpu 3/preference".into(),
                     before: "balance_power".into(),
                     set: "two words".into(),
@@ -247,18 +256,18 @@ mod tests {
                 "line balance_power two\\swords /sys/cpu 3/preference",
             ),
             (
-                Entry::Group("/sys/fs/resctrl/countersteer-7 share0".into()),
+                JournalEntry::Group("/sys/fs/resctrl/countersteer-7 share0".into()),
                 "group /sys/fs/resctrl/countersteer-7 share0",
             ),
             (
-                Entry::Helper(Process {
+                JournalEntry::Helper(ProcessIdentity {
                     pid: 9,
                     started: 100,
                 }),
                 "helper 9 100",
             ),
             (
-                Entry::Stopped(Process {
+                JournalEntry::Stopped(ProcessIdentity {
                     pid: 9,
                     started: 100,
                 }),
@@ -274,7 +283,7 @@ mod tests {
     #[test]
     fn what_is_cut_off_or_of_another_version_is_no_entry() {
         for line in ["", "affinity 7 8 99 3", "mask 1", "nice-set x", "helper 9"] {
-            assert_eq!(line.parse::<Entry>(), Err(NoEntry), "{line}");
+            assert_eq!(line.parse::<JournalEntry>(), Err(NoEntry), "{line}");
         }
     }
 }

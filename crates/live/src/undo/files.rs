@@ -10,12 +10,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use countersteer_sysfs::procfs::PROC;
-use countersteer_sysfs::resctrl::{self, Groups, PREFIX};
+use countersteer_sysfs::resctrl::{self, GroupFolders, PREFIX};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::changes::{Changes, Line};
-use super::entry::Process;
+use super::changes::{ChangedLine, Changes};
+use super::entry::ProcessIdentity;
 use super::restored::Restored;
 
 /// Limit on the number of attempts to remove a group, because a process that was just killed stays in its control group for a
@@ -25,13 +25,13 @@ const TRIES: u32 = 50;
 const TRY: Duration = Duration::from_millis(20);
 
 /// Undoes all changes of lines, groups and processes.
-pub(crate) fn restore(changes: &Changes, groups: &mut dyn Groups, restored: &mut Restored) {
+pub(crate) fn restore(changes: &Changes, groups: &mut dyn GroupFolders, restored: &mut Restored) {
     let signals = [
         (&changes.helpers, Signal::SIGKILL),
         (&changes.stopped, Signal::SIGCONT),
     ];
     for (processes, signal) in signals {
-        for Process { pid, started } in processes {
+        for ProcessIdentity { pid, started } in processes {
             if PROC
                 .stat(*pid, *pid)
                 .is_some_and(|now| now.started == *started)
@@ -54,7 +54,7 @@ pub(crate) fn restore(changes: &Changes, groups: &mut dyn Groups, restored: &mut
 }
 
 /// Removes a group, but only one with this program's name, so that a journal cannot cause the removal of anything else.
-fn remove(group: &Path, groups: &mut dyn Groups, restored: &mut Restored) {
+fn remove(group: &Path, groups: &mut dyn GroupFolders, restored: &mut Restored) {
     let own = group
         .file_name()
         .is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
@@ -77,7 +77,7 @@ fn remove(group: &Path, groups: &mut dyn Groups, restored: &mut Restored) {
 }
 
 /// Restores a line if the file has a content that was set. `None` if there is nothing to restore.
-fn restore_line(file: &Path, line: &Line) -> Option<io::Result<()>> {
+fn restore_line(file: &Path, line: &ChangedLine) -> Option<io::Result<()>> {
     let text = fs::read_to_string(file).ok()?;
     let was_set = |now: &&str| line.set.iter().any(|set| is_same(now, set));
     let now = text.lines().find(was_set)?;
@@ -86,7 +86,7 @@ fn restore_line(file: &Path, line: &Line) -> Option<io::Result<()>> {
 
 /// True if two lines have the same meaning; the kernel adds blanks, and zeros before way masks.
 fn is_same(one: &str, other: &str) -> bool {
-    let masks = |line| resctrl::Line::parse(line).ok_or(str::trim(line));
+    let masks = |line| resctrl::SchemataLine::parse(line).ok_or(str::trim(line));
     masks(one) == masks(other)
 }
 
@@ -94,12 +94,12 @@ fn is_same(one: &str, other: &str) -> bool {
 mod tests {
     use std::process::{Command, Stdio};
 
-    use countersteer_sysfs::resctrl::Kernel;
+    use countersteer_sysfs::resctrl::ResctrlKernel;
 
-    use super::super::entry::Entry;
+    use super::super::entry::JournalEntry;
     use super::*;
 
-    fn changes(entries: impl IntoIterator<Item = Entry>) -> Changes {
+    fn changes(entries: impl IntoIterator<Item = JournalEntry>) -> Changes {
         let mut changes = Changes::default();
         for entry in entries {
             changes.take(entry);
@@ -109,7 +109,7 @@ mod tests {
 
     fn undone(changes: &Changes) -> Restored {
         let mut restored = Restored::default();
-        restore(changes, &mut Kernel, &mut restored);
+        restore(changes, &mut ResctrlKernel, &mut restored);
         restored
     }
 
@@ -117,7 +117,7 @@ mod tests {
     fn a_line_is_restored_where_it_is_one_that_was_set() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("schemata");
-        let line = |before: &str, set: &str| Entry::Line {
+        let line = |before: &str, set: &str| JournalEntry::Line {
             file: file.clone(),
             before: before.into(),
             set: set.into(),
@@ -140,7 +140,7 @@ mod tests {
         let [own, foreign] = ["countersteer-7-ways", "mine"].map(|name| dir.path().join(name));
         fs::create_dir(&own).unwrap();
         fs::create_dir(&foreign).unwrap();
-        let made = [&own, &foreign].map(|folder| Entry::Group(folder.clone()));
+        let made = [&own, &foreign].map(|folder| JournalEntry::Group(folder.clone()));
         assert_eq!(undone(&changes(made)).hints, 1);
         assert!(!own.exists() && foreign.exists());
     }
@@ -151,7 +151,7 @@ mod tests {
         let mut helper = command.arg("60").stdin(Stdio::null()).spawn().unwrap();
         let pid = helper.id();
         let started = PROC.stat(pid, pid).unwrap().started;
-        let of = |started| changes([Entry::Helper(Process { pid, started })]);
+        let of = |started| changes([JournalEntry::Helper(ProcessIdentity { pid, started })]);
         undone(&of(started + 1));
         assert!(helper.try_wait().unwrap().is_none());
         undone(&of(started));

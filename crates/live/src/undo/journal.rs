@@ -1,6 +1,6 @@
 //! Undo journal: the former state before each change, so that it can be restored in any case.
 //!
-//! Input: an [`Entry`] for each change, before it is made. Output: a file that exists as long as its engine. A file whose
+//! Input: an [`JournalEntry`] for each change, before it is made. Output: a file that exists as long as its engine. A file whose
 //! engine no longer exists is undone by [`super::restore`]. A killed process loses nothing that it wrote, so the file is not
 //! flushed to disk.
 //!
@@ -16,7 +16,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::JournalError;
 use super::changes::Changes;
-use super::entry::Entry;
+use super::entry::JournalEntry;
 use super::folder::make_folder;
 
 const FORMAT: &str = "countersteer-journal/2";
@@ -91,7 +91,7 @@ impl Journal {
     }
 
     /// Writes an entry, unless the journal contains it already. It must be called before the change is made.
-    pub(crate) fn write(&mut self, entry: Entry) -> Result<(), JournalError> {
+    pub(crate) fn write(&mut self, entry: JournalEntry) -> Result<(), JournalError> {
         if self.changes.has(&entry) {
             return Ok(());
         }
@@ -195,8 +195,8 @@ mod tests {
     use super::super::orphans::orphans;
     use super::*;
 
-    fn thread(tid: u32) -> Entry {
-        Entry::Affinity(Touched {
+    fn thread(tid: u32) -> JournalEntry {
+        JournalEntry::Affinity(Touched {
             pid: 7,
             tid,
             started: 99,
@@ -205,8 +205,8 @@ mod tests {
         })
     }
 
-    fn mask(text: &str) -> Entry {
-        Entry::AffinitySet(text.parse::<CpuSet>().unwrap())
+    fn mask(text: &str) -> JournalEntry {
+        JournalEntry::AffinitySet(text.parse::<CpuSet>().unwrap())
     }
 
     #[test]
@@ -218,7 +218,7 @@ mod tests {
             thread(9),
             mask("1"),
             mask("1"),
-            Entry::NiceSet(4),
+            JournalEntry::NiceSet(4),
         ] {
             journal.write(entry).unwrap();
         }
@@ -229,7 +229,7 @@ mod tests {
         let text = || std::fs::read_to_string(&path).unwrap();
         assert_eq!(text().lines().count(), 1 + 4 + 1, "each once: {}", text());
         journal.most = 1;
-        journal.write(Entry::NiceSet(5)).unwrap();
+        journal.write(JournalEntry::NiceSet(5)).unwrap();
         assert_eq!(text().lines().count(), 1 + 4, "rewritten: {}", text());
         let (orphans_of_living, living) = orphans(folder.path(), None).unwrap();
         assert!(orphans_of_living.is_empty() && living == 1);
@@ -239,7 +239,7 @@ mod tests {
         let (found, living) = orphans(folder.path(), None).unwrap();
         assert_eq!(living, 0);
         let mut expected = known;
-        expected.take(Entry::NiceSet(5));
+        expected.take(JournalEntry::NiceSet(5));
         assert_eq!(found[0].2, expected);
         assert_eq!(read(&cut, &PROC.boot_id()), expected);
         assert_eq!(read(&cut, "another"), Changes::default());

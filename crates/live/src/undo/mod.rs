@@ -26,7 +26,7 @@ pub use journal::Journal;
 pub use leftovers::{hold, listens};
 pub use restore::{restore, restore_after, undo_own};
 pub use restored::Restored;
-pub use temporary::Temporary;
+pub use temporary::TemporaryJournal;
 
 /// A journal cannot be written or read. No change is made without an entry.
 #[derive(Debug, thiserror::Error)]

@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use countersteer_sysfs::resctrl::{Groups, Kernel};
+use countersteer_sysfs::resctrl::{GroupFolders, ResctrlKernel};
 use countersteer_sysfs::task::uclamp::{self, Clamps};
 
 use super::JournalError;
-use super::attribute::{self, Affinity, Nice, Policy, Scope, Uclamp};
+use super::attribute::{self, Affinity, Nice, RestoreScope, ThreadClassPolicy, Uclamp};
 use super::changes::Changes;
 use super::files;
 use super::journal::Journal;
@@ -74,7 +74,7 @@ pub fn undo_own(folder: &Path) -> Restored {
 }
 
 /// Undoes the changes in a journal of this process. The journal is removed unless a change could not be undone.
-pub(crate) fn close(journal: &Journal, (clamps, groups): (&dyn Clamps, &mut dyn Groups)) {
+pub(crate) fn close(journal: &Journal, (clamps, groups): (&dyn Clamps, &mut dyn GroupFolders)) {
     let mut restored = Restored::default();
     let changes = journal.changes();
     threads(changes, &all(changes, false), clamps, &mut restored);
@@ -87,12 +87,17 @@ pub(crate) fn close(journal: &Journal, (clamps, groups): (&dyn Clamps, &mut dyn 
 /// Undoes changes through the kernel. With `sessions`, relatives are also searched in whole sessions, where other engines may
 /// be active.
 fn undo(changes: &Changes, sessions: bool, restored: &mut Restored) {
-    threads(changes, &all(changes, sessions), &uclamp::Kernel, restored);
-    files::restore(changes, &mut Kernel, restored);
+    threads(
+        changes,
+        &all(changes, sessions),
+        &uclamp::ClampKernel,
+        restored,
+    );
+    files::restore(changes, &mut ResctrlKernel, restored);
 }
 
-fn all(changes: &Changes, sessions: bool) -> Scope<'static> {
-    Scope {
+fn all(changes: &Changes, sessions: bool) -> RestoreScope<'static> {
+    RestoreScope {
         since: changes.since,
         sessions,
         of: &|_, _| true,
@@ -102,14 +107,14 @@ fn all(changes: &Changes, sessions: bool) -> Scope<'static> {
 /// Restores all attributes of threads, and adds the results to `restored`.
 pub(crate) fn threads(
     changes: &Changes,
-    scope: &Scope<'_>,
+    scope: &RestoreScope<'_>,
     clamps: &dyn Clamps,
     restored: &mut Restored,
 ) {
     let affinity = attribute::restore(&Affinity, &changes.affinity, scope);
     let nice = attribute::restore(&Nice, &changes.nice, scope);
     let clamp = attribute::restore(&Uclamp(clamps), &changes.clamp, scope);
-    let policy = attribute::restore(&Policy, &changes.sched_policy, scope);
+    let policy = attribute::restore(&ThreadClassPolicy, &changes.sched_policy, scope);
     restored.threads += affinity.restored + policy.restored;
     restored.left += affinity.left;
     restored.hints += clamp.restored;
@@ -124,7 +129,7 @@ mod tests {
     use countersteer_sysfs::procfs::PROC;
     use countersteer_sysfs::task::affinity;
 
-    use super::super::entry::{Entry, Touched};
+    use super::super::entry::{JournalEntry, Touched};
     use super::*;
 
     type Before = Touched<CpuSet>;
@@ -184,9 +189,13 @@ mod tests {
     fn left_behind(folder: &Path, befores: &[Before], set: &CpuSet) {
         let mut journal = Journal::create(folder).unwrap();
         for before in befores {
-            journal.write(Entry::Affinity(before.clone())).unwrap();
+            journal
+                .write(JournalEntry::Affinity(before.clone()))
+                .unwrap();
         }
-        journal.write(Entry::AffinitySet(set.clone())).unwrap();
+        journal
+            .write(JournalEntry::AffinitySet(set.clone()))
+            .unwrap();
     }
 
     #[test]
@@ -237,8 +246,8 @@ mod tests {
         };
         let changes = |before: Before| {
             let mut changes = Changes::default();
-            changes.take(Entry::Affinity(before));
-            changes.take(Entry::AffinitySet(set.clone()));
+            changes.take(JournalEntry::Affinity(before));
+            changes.take(JournalEntry::AffinitySet(set.clone()));
             changes
         };
         let mut restored = Restored::default();

@@ -7,8 +7,8 @@ use countersteer_sysfs::procfs::PROC;
 use countersteer_sysfs::task::sched_policy::{SCHED_EXT, SchedPolicy};
 use libc::{SCHED_BATCH, SCHED_OTHER};
 
-use super::attribute::{self, Policy, Scope};
-use super::entry::{Entry, Touched};
+use super::attribute::{self, RestoreScope, ThreadClassPolicy};
+use super::entry::{JournalEntry, Touched};
 use super::{Journal, JournalError};
 
 /// Gives a thread to the scheduler. Threads with a real-time, deadline or idle policy keep theirs.
@@ -26,7 +26,7 @@ pub fn give(journal: &mut Journal, pid: u32, tid: u32) -> Result<(), JournalErro
     if !write(journal, (pid, tid), before)? {
         return Ok(());
     }
-    journal.write(Entry::SchedPolicySet(wanted))?;
+    journal.write(JournalEntry::SchedPolicySet(wanted))?;
     // A thread that has exited in the meantime is skipped.
     let _ = wanted.set(tid);
     Ok(())
@@ -58,7 +58,7 @@ fn write(
     let Some(stat) = PROC.stat(pid, tid) else {
         return Ok(false);
     };
-    journal.write(Entry::SchedPolicy(Touched {
+    journal.write(JournalEntry::SchedPolicy(Touched {
         pid,
         tid,
         started: stat.started,
@@ -78,12 +78,12 @@ pub fn exited(journal: &mut Journal, pid: u32, tid: u32) {
 /// Restores the policies of the threads of these processes, and of threads that were forked in the meantime.
 pub fn restore(journal: &Journal, of: &dyn Fn(u32) -> bool) {
     let changes = journal.changes();
-    let scope = Scope {
+    let scope = RestoreScope {
         since: changes.since,
         sessions: false,
         of: &|pid, _| of(pid),
     };
-    attribute::restore(&Policy, &changes.sched_policy, &scope);
+    attribute::restore(&ThreadClassPolicy, &changes.sched_policy, &scope);
 }
 
 #[cfg(test)]

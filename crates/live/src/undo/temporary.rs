@@ -7,16 +7,16 @@ use countersteer_sysfs::resctrl;
 use countersteer_sysfs::task::uclamp;
 
 use super::JournalError;
-use super::entry::{Entry, Process};
+use super::entry::{JournalEntry, ProcessIdentity};
 use super::journal::Journal;
 use super::restore::close;
 
 /// Journal whose changes are undone when this value is dropped, or by the cleanup process if this process was
 /// killed.
 #[derive(Debug)]
-pub struct Temporary(Journal);
+pub struct TemporaryJournal(Journal);
 
-impl Temporary {
+impl TemporaryJournal {
     /// Creates a journal in a folder.
     ///
     /// # Errors
@@ -35,17 +35,21 @@ impl Temporary {
     /// # Errors
     /// Fails if the journal cannot be written.
     pub fn helper(&mut self, child: &Child) -> Result<(), JournalError> {
-        self.process(child.id(), Entry::Helper)
+        self.process(child.id(), JournalEntry::Helper)
     }
 
     /// Writes to the journal a process that is about to be stopped and continued by signals.
     pub(crate) fn stopped(&mut self, pid: u32) -> Result<(), JournalError> {
-        self.process(pid, Entry::Stopped)
+        self.process(pid, JournalEntry::Stopped)
     }
 
-    fn process(&mut self, pid: u32, entry: fn(Process) -> Entry) -> Result<(), JournalError> {
+    fn process(
+        &mut self,
+        pid: u32,
+        entry: fn(ProcessIdentity) -> JournalEntry,
+    ) -> Result<(), JournalError> {
         match PROC.stat(pid, pid) {
-            Some(stat) => self.write(entry(Process {
+            Some(stat) => self.write(entry(ProcessIdentity {
                 pid,
                 started: stat.started,
             })),
@@ -55,13 +59,13 @@ impl Temporary {
     }
 
     /// Writes to the journal a change that is about to be made.
-    pub(crate) fn write(&mut self, entry: Entry) -> Result<(), JournalError> {
+    pub(crate) fn write(&mut self, entry: JournalEntry) -> Result<(), JournalError> {
         self.0.write(entry)
     }
 }
 
-impl Drop for Temporary {
+impl Drop for TemporaryJournal {
     fn drop(&mut self) {
-        close(&self.0, (&uclamp::Kernel, &mut resctrl::Kernel));
+        close(&self.0, (&uclamp::ClampKernel, &mut resctrl::ResctrlKernel));
     }
 }

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use countersteer_live::Start;
+use countersteer_live::StartingProgram;
 use countersteer_live::placer::{EngineError, Placer};
 use countersteer_live::undo::Journal;
 use countersteer_model::engine::{Applied, Observation};
@@ -18,11 +18,11 @@ impl Placer for Ended {
         "ended"
     }
 
-    fn attach(&mut self, _: &Root, _: &mut Journal) -> Result<(), EngineError> {
+    fn attach(&mut self, _: &ProcessRoot, _: &mut Journal) -> Result<(), EngineError> {
         Ok(())
     }
 
-    fn detach(&mut self, _: &Root, _: &mut Journal) -> Result<(), EngineError> {
+    fn detach(&mut self, _: &ProcessRoot, _: &mut Journal) -> Result<(), EngineError> {
         Ok(())
     }
 
@@ -47,7 +47,7 @@ impl Placer for Ended {
         None
     }
 
-    fn recount(&mut self, _: Counters, _: Nanos, _: &mut Journal) -> Result<(), EngineError> {
+    fn recount(&mut self, _: CounterPlan, _: Nanos, _: &mut Journal) -> Result<(), EngineError> {
         Ok(())
     }
 
@@ -59,7 +59,7 @@ impl Placer for Ended {
 #[test]
 fn the_end_of_a_program_is_noticed_at_once_after_masks_took_over() {
     let journals = tempfile::tempdir().unwrap();
-    let start = Start {
+    let start = StartingProgram {
         command: ["sleep", "0.5"].map(str::to_owned).to_vec(),
         program: ProgramId(0),
         name: "sleep".into(),

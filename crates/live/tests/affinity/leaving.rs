@@ -79,7 +79,7 @@ fn who_is_let_go_has_its_own_mask_and_may_come_back() {
         let stays = Program::start(SPIN);
         let leaves = Program::start(&family);
         let mut engine = engine(folder.path(), counted, false);
-        let other = Root {
+        let other = ProcessRoot {
             program: ProgramId(1),
             ..root(&leaves)
         };

@@ -3,7 +3,9 @@
 use std::io;
 use std::time::Instant;
 
-use countersteer_counters::{BpfLoader, BpfRequest, Follow, Kind, TakeReport, sees_all_threads};
+use countersteer_counters::{
+    BpfLoader, BpfRequest, Follow, SetOfClass, TakeReport, sees_all_threads,
+};
 
 use super::*;
 
@@ -13,7 +15,7 @@ struct Forgetful(Instant);
 const REMEMBERS_MS: u128 = 200;
 
 impl Follow for Forgetful {
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<SetOfClass> {
         Vec::new()
     }
 

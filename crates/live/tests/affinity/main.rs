@@ -10,9 +10,9 @@ use std::sync::Arc;
 use countersteer_counters::resolve;
 use countersteer_counters::{Pmus, Resolved};
 use countersteer_live::affinity::AffinityConfig;
-use countersteer_live::placer::{Counters, Recount, Root};
+use countersteer_live::placer::{CounterPlan, ProcessRoot, Recount};
 use countersteer_live::{LiveConfig, LiveEngine, LiveWorkload, Stealing};
-use countersteer_model::counters::{Plan, PlannedSet, parse_set};
+use countersteer_model::counters::{PlannedSet, SetPlan, parse_set};
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::{Engine, ThreadEventKind, Watch};
@@ -73,6 +73,7 @@ const WATCH: Watch<'_> = Watch {
     metrics: &[],
     period: PERIOD,
     events: false,
+    switches: false,
     values: None,
 };
 
@@ -105,7 +106,7 @@ fn two_cpus() -> Option<(String, Vec<u32>)> {
 const PERIOD: Nanos = Nanos::from_millis(20);
 
 /// Counters of multiplexed event sets.
-fn counters(sets: &[&str], period: Nanos) -> Counters {
+fn counters(sets: &[&str], period: Nanos) -> CounterPlan {
     let pmus = Pmus::read(Path::new("/")).unwrap();
     let sets: Vec<_> = sets
         .iter()
@@ -114,7 +115,7 @@ fn counters(sets: &[&str], period: Nanos) -> Counters {
     let planned = |set: &Vec<Resolved>| PlannedSet {
         events: set.iter().map(|e| e.planned.clone()).collect(),
     };
-    let plan = Plan::new(sets.iter().map(planned).collect(), Some(period)).unwrap();
+    let plan = SetPlan::new(sets.iter().map(planned).collect(), Some(period)).unwrap();
     (sets, plan)
 }
 
@@ -125,7 +126,7 @@ fn engine(folder: &Path, counted: bool, dry: bool) -> LiveEngine {
 
 /// Engine without programs of its own: each observation states that the run may end.
 fn engine_that(
-    counters: Option<Counters>,
+    counters: Option<CounterPlan>,
     folder: &Path,
     dry: bool,
     recount: Option<Box<dyn Recount>>,
@@ -154,7 +155,7 @@ fn engine_of(
 }
 
 /// Configuration in which every observation is the last one, and sees everything.
-fn config(counters: Option<Counters>) -> AffinityConfig {
+fn config(counters: Option<CounterPlan>) -> AffinityConfig {
     let machine = countersteer_sysfs::topology::detect(Path::new("/")).unwrap();
     AffinityConfig {
         topology: Arc::new(Topology::new(&machine)),
@@ -166,8 +167,8 @@ fn config(counters: Option<Counters>) -> AffinityConfig {
     }
 }
 
-fn root(program: &Program) -> Root {
-    Root {
+fn root(program: &Program) -> ProcessRoot {
+    ProcessRoot {
         pid: program.pid(),
         program: ProgramId(0),
         name: "program".into(),

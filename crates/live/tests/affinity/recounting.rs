@@ -3,10 +3,10 @@
 use super::*;
 
 /// Counts other events when it is called.
-struct Other(Option<Counters>);
+struct Other(Option<CounterPlan>);
 
 impl Recount for Other {
-    fn counters(&mut self, metrics: &[&'static str], _: Nanos) -> Option<Counters> {
+    fn counters(&mut self, metrics: &[&'static str], _: Nanos) -> Option<CounterPlan> {
         self.0.take_if(|_| metrics == ["ipc"])
     }
 
@@ -46,6 +46,7 @@ fn other_counters_are_opened_while_threads_run_on() {
         metrics: &["ipc"],
         period: Nanos::from_millis(10),
         events: false,
+        switches: false,
         values: None,
     };
     let before = engine.observe(&watch, Nanos::ZERO).unwrap();

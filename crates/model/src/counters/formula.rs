@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::syntax::{Cursor, SpecError};
+use super::syntax::{SpecError, SyntaxCursor};
 
 /// Dimension of a quantity: the exponents of events, seconds, joules, bytes and degrees Celsius.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,22 +76,11 @@ pub struct Variable {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Step {
+enum FormulaStep {
     Number(f64),
     Variable(usize),
     Negate,
     /// Arithmetic operator (`+ - * /`) and its byte offset in the formula's text.
-    ///
-    /// ```
-    /// use countersteer_model::counters::Formula;
-    ///
-    /// let mpki = Formula::parse("1000 * llc_misses / instructions")?;
-    /// // Values are in the order in which the formula names its variables. One that was not counted gives no result.
-    /// let mut stack = Vec::new();
-    /// assert_eq!(mpki.evaluate(&[Some(3e6), Some(1e9)], &mut stack), Some(3.0));
-    /// assert_eq!(mpki.evaluate(&[None, Some(1e9)], &mut stack), None);
-    /// # Ok::<(), countersteer_model::counters::SpecError>(())
-    /// ```
     Operator(char, usize),
 }
 
@@ -100,7 +89,7 @@ pub struct Formula {
     text: String,
     /// Variables of the formula in order of first appearance, without duplicates.
     pub variables: Vec<Variable>,
-    steps: Vec<Step>,
+    steps: Vec<FormulaStep>,
 }
 
 /// Limit on the nesting depth of parentheses in a formula.
@@ -113,7 +102,7 @@ impl Formula {
     /// Fails at the first syntax error; the error contains its column.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
         let mut parser = Parser {
-            cursor: Cursor::new(text),
+            cursor: SyntaxCursor::new(text),
             variables: Vec::new(),
             steps: Vec::new(),
             depth: 0,
@@ -145,10 +134,10 @@ impl Formula {
         let mut stack: Vec<Dimension> = Vec::new();
         for step in &self.steps {
             match step {
-                Step::Number(_) => stack.push(Dimension::NONE),
-                Step::Variable(nth) => stack.push(of.get(*nth).copied().unwrap_or_default()),
-                Step::Negate => {}
-                Step::Operator(operator, offset) => {
+                FormulaStep::Number(_) => stack.push(Dimension::NONE),
+                FormulaStep::Variable(nth) => stack.push(of.get(*nth).copied().unwrap_or_default()),
+                FormulaStep::Negate => {}
+                FormulaStep::Operator(operator, offset) => {
                     let right = stack.pop().unwrap_or_default();
                     let left = stack.pop().unwrap_or_default();
                     stack.push(match operator {
@@ -168,18 +157,17 @@ impl Formula {
         Ok(stack.pop().unwrap_or_default())
     }
 
-    /// Returns the factor, the index of the numerator's variable and that of the denominator's, if the formula is a scaled ratio
-    /// of
-    /// * two variables, such as `1000 * llc_misses / instructions`. `None` for other formulas.
+    /// Returns the factor and the indices of the numerator's and the denominator's variables if the formula is a scaled ratio, such
+    /// as `1000 * llc_misses / instructions`. `None` for other formulas.
     #[must_use]
     pub fn as_ratio(&self) -> Option<(f64, usize, usize)> {
         let mut stack: Vec<(f64, Option<usize>, Option<usize>)> = Vec::new();
         for step in &self.steps {
             match *step {
-                Step::Number(factor) => stack.push((factor, None, None)),
-                Step::Variable(nth) => stack.push((1.0, Some(nth), None)),
-                Step::Negate => stack.last_mut()?.0 *= -1.0,
-                Step::Operator(operator, _) => {
+                FormulaStep::Number(factor) => stack.push((factor, None, None)),
+                FormulaStep::Variable(nth) => stack.push((1.0, Some(nth), None)),
+                FormulaStep::Negate => stack.last_mut()?.0 *= -1.0,
+                FormulaStep::Operator(operator, _) => {
                     let (right, right_above, right_below) = stack.pop()?;
                     let (left, left_above, left_below) = stack.pop()?;
                     let (factor, other_above, other_below) = match operator {
@@ -200,16 +188,27 @@ impl Formula {
     }
 
     /// Returns the formula's value, given the values of its variables. `None` if one of them is missing or the result is not
-    /// finite.
+    /// finite. `stack` is working memory that callers may reuse.
+    ///
+    /// ```
+    /// use countersteer_model::counters::Formula;
+    ///
+    /// let mpki = Formula::parse("1000 * llc_misses / instructions")?;
+    /// // Values are in the order in which the formula names its variables. One that was not counted gives no result.
+    /// let mut stack = Vec::new();
+    /// assert_eq!(mpki.evaluate(&[Some(3e6), Some(1e9)], &mut stack), Some(3.0));
+    /// assert_eq!(mpki.evaluate(&[None, Some(1e9)], &mut stack), None);
+    /// # Ok::<(), countersteer_model::counters::SpecError>(())
+    /// ```
     #[must_use]
     pub fn evaluate(&self, of: &[Option<f64>], stack: &mut Vec<f64>) -> Option<f64> {
         stack.clear();
         for step in &self.steps {
             let value = match step {
-                Step::Number(n) => *n,
-                Step::Variable(nth) => of.get(*nth).copied().flatten()?,
-                Step::Negate => -stack.pop()?,
-                Step::Operator(operator, _) => {
+                FormulaStep::Number(n) => *n,
+                FormulaStep::Variable(nth) => of.get(*nth).copied().flatten()?,
+                FormulaStep::Negate => -stack.pop()?,
+                FormulaStep::Operator(operator, _) => {
                     let right = stack.pop()?;
                     let left = stack.pop()?;
                     match operator {
@@ -235,9 +234,9 @@ const fn one_of(a: Option<usize>, b: Option<usize>) -> Option<Option<usize>> {
 }
 
 struct Parser<'a> {
-    cursor: Cursor<'a>,
+    cursor: SyntaxCursor<'a>,
     variables: Vec<Variable>,
-    steps: Vec<Step>,
+    steps: Vec<FormulaStep>,
     depth: usize,
 }
 
@@ -259,7 +258,7 @@ impl Parser<'_> {
         self.product()?;
         while let Some((operator, at)) = self.operator(['+', '-']) {
             self.product()?;
-            self.steps.push(Step::Operator(operator, at));
+            self.steps.push(FormulaStep::Operator(operator, at));
         }
         Ok(())
     }
@@ -268,7 +267,7 @@ impl Parser<'_> {
         self.factor()?;
         while let Some((operator, at)) = self.operator(['*', '/']) {
             self.factor()?;
-            self.steps.push(Step::Operator(operator, at));
+            self.steps.push(FormulaStep::Operator(operator, at));
         }
         Ok(())
     }
@@ -281,7 +280,7 @@ impl Parser<'_> {
         }
         if self.cursor.take('-') {
             self.factor()?;
-            self.steps.push(Step::Negate);
+            self.steps.push(FormulaStep::Negate);
         } else if self.cursor.take('(') {
             self.sum()?;
             self.blanks();
@@ -307,14 +306,14 @@ impl Parser<'_> {
                     .error("a number, an event or a parenthesis should stand here");
             }
             Some('0'..='9' | '.') => match word.parse::<f64>() {
-                Ok(number) if number.is_finite() => Step::Number(number),
+                Ok(number) if number.is_finite() => FormulaStep::Number(number),
                 _ => {
                     return self
                         .cursor
                         .error_at(offset, format!("`{word}` is no number"));
                 }
             },
-            Some(_) => Step::Variable(self.variable(word, offset)),
+            Some(_) => FormulaStep::Variable(self.variable(word, offset)),
         };
         self.steps.push(step);
         Ok(())

@@ -12,6 +12,7 @@ use super::plan::PlannedSet;
 use super::syntax::SpecError;
 use crate::sample::{Sample, Samples};
 use crate::textfile::{self, TextError};
+use crate::toml_lines;
 
 /// File of metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -86,7 +87,7 @@ impl MetricGroup {
             let name = row.name.clone();
             row.metric().map_err(|e| {
                 let message = format!("metric `{name}`: {e}");
-                match textfile::table_line(text, "metric", nth) {
+                match toml_lines::table_line(text, "metric", nth) {
                     Some(line) => TextError {
                         line: Some(line),
                         ..TextError::value(path, message)
@@ -220,25 +221,19 @@ impl BoundMetric {
                     })
             }
         };
-        let units: Vec<(Dimension, f64)> = operands.iter().map(unit_of).collect();
-        let dimensions: Vec<Dimension> = units.iter().map(|u| u.0).collect();
+        let (dimensions, factors): (Vec<_>, Vec<_>) = operands.iter().map(unit_of).unzip();
         let dimension = metric.formula.dimension(&dimensions)?;
         let unit = if metric.unit.is_empty() {
             dimension.to_string()
         } else {
             metric.unit.clone()
         };
-        let operands = operands
-            .into_iter()
-            .zip(units)
-            .map(|(operand, (_, factor))| (operand, factor))
-            .collect();
         Ok(Self {
             name: metric.name.clone(),
             unit,
             set,
             formula: metric.formula.clone(),
-            operands,
+            operands: operands.into_iter().zip(factors).collect(),
         })
     }
 

@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::units::{CoreTypeId, CpuId, Nanos};
 
 use crate::sample::{Owner, Sample, Samples};
-use thread::{Slot, TIMES, Thread, advance};
+use thread::{LedgerSlot, LedgerThread, TIMES, advance};
 
 /// Tree number of a thread that belongs to no tree. Such a thread has its own counts, without a tree's total to compare with.
 pub const NO_TREE: u32 = u32::MAX;
@@ -42,7 +42,7 @@ pub enum Which {
 /// Cumulative counts and already reported counts of all threads.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    threads: FxHashMap<u32, Thread>,
+    threads: FxHashMap<u32, LedgerThread>,
     core_types: Vec<u32>,
     /// Events that are counted, one bit per event, by (CPU, event set).
     present: FxHashMap<(u32, u32), u64>,
@@ -56,9 +56,9 @@ pub struct Ledger {
     /// TIDs of the threads with unreported counts, in order of arrival.
     dirty: Vec<u32>,
     /// Exited threads with unreported counts whose TID was reused by another thread.
-    replaced: Vec<Thread>,
+    replaced: Vec<LedgerThread>,
     /// Slots of exited threads, kept for reuse.
-    spare: Vec<Slot>,
+    spare: Vec<LedgerSlot>,
 }
 
 impl Ledger {
@@ -82,7 +82,7 @@ impl Ledger {
         {
             return;
         }
-        let here = |slot: &&mut Slot| (slot.cpu, slot.set) == (cpu.0, set);
+        let here = |slot: &&mut LedgerSlot| (slot.cpu, slot.set) == (cpu.0, set);
         self.threads
             .values_mut()
             .flat_map(|thread| &mut thread.slots)
@@ -135,17 +135,17 @@ impl Ledger {
             early.unannounced = false;
             return;
         }
-        let unsaid = |t: &Thread| t.dirty || (t.ended && !t.end_reported);
+        let unsaid = |t: &LedgerThread| t.dirty || (t.ended && !t.end_reported);
         if self.threads.get(&tid).is_some_and(unsaid) {
             self.replaced.extend(self.threads.remove(&tid));
         }
         self.recycle(tid);
         self.threads.insert(
             tid,
-            Thread {
+            LedgerThread {
                 owner: Some(owner),
                 forked: at,
-                ..Thread::default()
+                ..LedgerThread::default()
             },
         );
     }
@@ -155,7 +155,7 @@ impl Ledger {
         let Owner::Thread { tid, .. } = owner else {
             return;
         };
-        let reported = |thread: &Thread| {
+        let reported = |thread: &LedgerThread| {
             thread
                 .slots
                 .iter()
@@ -197,7 +197,7 @@ impl Ledger {
     /// Returns the TID of the only living thread of a process apart from the main thread. `None` if there are several or none.
     #[must_use]
     pub fn survivor(&self, pid: u32) -> Option<u32> {
-        let of = |(tid, thread): (&u32, &Thread)| {
+        let of = |(tid, thread): (&u32, &LedgerThread)| {
             let here = matches!(thread.owner, Some(Owner::Thread { pid: its, .. }) if its == pid);
             (here && !thread.ended && *tid != pid).then_some(*tid)
         };
@@ -281,11 +281,11 @@ impl Ledger {
             Some(thread) => thread,
             None => {
                 unknown = true;
-                let new = Thread {
+                let new = LedgerThread {
                     owner: Some(owner),
                     forked: cumulative.at,
                     unannounced: true,
-                    ..Thread::default()
+                    ..LedgerThread::default()
                 };
                 threads.entry(tid).or_insert(new)
             }

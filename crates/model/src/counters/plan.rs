@@ -31,7 +31,7 @@ pub struct PlannedSet {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct SetPlan {
     /// Event sets in multiplexing order.
     pub sets: Vec<PlannedSet>,
     /// Time for which each event set counts per multiplexing cycle; `None` if there is only one set.
@@ -58,7 +58,7 @@ pub enum PlanError {
     NoPeriod { sets: usize },
 }
 
-impl Plan {
+impl SetPlan {
     /// Creates a plan in which one set counts per period, in the given order.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl Plan {
         columns
     }
 
-    /// Returns for each set the column of each of its events in [`Plan::columns`].
+    /// Returns for each set the column of each of its events in [`SetPlan::columns`].
     #[must_use]
     pub fn places(&self) -> Vec<Vec<usize>> {
         let columns = self.columns();
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn an_event_of_several_sets_has_one_column() {
-        let plan = Plan::new(vec![set(&["a", "b"]), set(&["c", "a"])], Some(Nanos(5))).unwrap();
+        let plan = SetPlan::new(vec![set(&["a", "b"]), set(&["c", "a"])], Some(Nanos(5))).unwrap();
         let names: Vec<&str> = plan.columns().iter().map(|c| c.name.as_str()).collect();
         assert_eq!(names, ["a", "b", "c"]);
         assert_eq!(plan.places(), [vec![0, 1], vec![2, 0]]);
@@ -244,10 +244,10 @@ mod tests {
 
     #[test]
     fn turns_need_a_period() {
-        let error = Plan::new(vec![set(&["a"]), set(&["b"])], None).unwrap_err();
+        let error = SetPlan::new(vec![set(&["a"]), set(&["b"])], None).unwrap_err();
         assert!(error.to_string().contains("-i"), "{error}");
-        assert_eq!(Plan::new(vec![set(&["a"])], None).unwrap().turn, None);
-        assert_eq!(Plan::new(vec![set(&[])], None), Err(PlanError::Empty));
+        assert_eq!(SetPlan::new(vec![set(&["a"])], None).unwrap().turn, None);
+        assert_eq!(SetPlan::new(vec![set(&[])], None), Err(PlanError::Empty));
     }
 
     /// Simulates a PMU with this number of counters; on some, the first two events have fixed counters.

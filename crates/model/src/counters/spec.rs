@@ -10,7 +10,7 @@
 //! pmc0,pmc3=0x2e,umask3=0x41        PMCTrack's raw strings: counter 0 as it comes, counter 3 with event and unit mask
 //! ```
 
-use super::syntax::{Cursor, SpecError, number};
+use super::syntax::{SpecError, SyntaxCursor, number};
 
 /// Event requested by the user, parsed but not yet resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ pub fn parse_set(text: &str) -> Result<Vec<EventSpec>, SpecError> {
     if is_pmctrack(text) {
         return pmctrack(text);
     }
-    let mut cursor = Cursor::new(text);
+    let mut cursor = SyntaxCursor::new(text);
     let mut events: Vec<EventSpec> = Vec::new();
     loop {
         let event = event(&mut cursor)?;
@@ -129,7 +129,7 @@ const fn in_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
 }
 
-fn event(cursor: &mut Cursor<'_>) -> Result<EventSpec, SpecError> {
+fn event(cursor: &mut SyntaxCursor<'_>) -> Result<EventSpec, SpecError> {
     let start = cursor.at;
     let name = cursor.run(in_name);
     if name.is_empty() {
@@ -162,7 +162,7 @@ fn event(cursor: &mut Cursor<'_>) -> Result<EventSpec, SpecError> {
     })
 }
 
-fn terms(cursor: &mut Cursor<'_>) -> Result<Vec<Term>, SpecError> {
+fn terms(cursor: &mut SyntaxCursor<'_>) -> Result<Vec<Term>, SpecError> {
     let mut terms = Vec::new();
     loop {
         let offset = cursor.at;
@@ -189,7 +189,7 @@ fn terms(cursor: &mut Cursor<'_>) -> Result<Vec<Term>, SpecError> {
     }
 }
 
-fn term_value(cursor: &mut Cursor<'_>) -> Result<TermValue, SpecError> {
+fn term_value(cursor: &mut SyntaxCursor<'_>) -> Result<TermValue, SpecError> {
     let start = cursor.at;
     let value = cursor.run(|c| in_name(c) || c == '?');
     match number(value) {
@@ -202,7 +202,7 @@ fn term_value(cursor: &mut Cursor<'_>) -> Result<TermValue, SpecError> {
     }
 }
 
-fn space(cursor: &mut Cursor<'_>) -> Result<Space, SpecError> {
+fn space(cursor: &mut SyntaxCursor<'_>) -> Result<Space, SpecError> {
     let start = cursor.at;
     match cursor.run(|c| c.is_ascii_alphanumeric()) {
         "u" => Ok(Space {

@@ -51,12 +51,12 @@ impl fmt::Display for SpecError {
 }
 
 /// Cursor over a string, from left to right.
-pub(super) struct Cursor<'a> {
+pub(super) struct SyntaxCursor<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> SyntaxCursor<'a> {
     pub(super) const fn new(text: &'a str) -> Self {
         Self { text, at: 0 }
     }

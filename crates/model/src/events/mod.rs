@@ -21,13 +21,13 @@ pub struct EventDef {
     /// Unit of a count; empty for plain counts.
     pub unit: &'static str,
     /// Source of the event's counts on real machines.
-    pub source: Source,
+    pub source: EventOrigin,
     pub prose: &'static str,
 }
 
 /// Source of an event's counts on a real machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum EventOrigin {
     /// Generic event of the kernel, which has the same meaning on every processor (`perf_event_open(2)`).
     Kernel {
         /// Event type: `PERF_TYPE_HARDWARE`, `PERF_TYPE_SOFTWARE` or `PERF_TYPE_HW_CACHE`.
@@ -65,7 +65,7 @@ const HARDWARE: u32 = 0;
 const SOFTWARE: u32 = 1;
 const CACHE: u32 = 3;
 
-impl Source {
+impl EventOrigin {
     const fn hardware(config: u64) -> Self {
         let in_kernel = false;
         Self::Kernel {
@@ -100,7 +100,7 @@ impl EventDef {
     #[must_use]
     pub const fn perf(&self) -> Option<(u32, u64)> {
         match self.source {
-            Source::Kernel { kind, config, .. } => Some((kind, config)),
+            EventOrigin::Kernel { kind, config, .. } => Some((kind, config)),
             _ => None,
         }
     }
@@ -108,7 +108,10 @@ impl EventDef {
     /// True if `perf_event` counts this event on at least one processor.
     #[must_use]
     pub const fn is_counted(&self) -> bool {
-        matches!(self.source, Source::Kernel { .. } | Source::Processor(_))
+        matches!(
+            self.source,
+            EventOrigin::Kernel { .. } | EventOrigin::Processor(_)
+        )
     }
 
     /// True if counting this event occupies a counter of the core's PMU.
@@ -120,7 +123,7 @@ impl EventDef {
     /// True if the kernel counts this event in software.
     #[must_use]
     pub const fn is_software(&self) -> bool {
-        matches!(self.source, Source::Kernel { kind: SOFTWARE, .. })
+        matches!(self.source, EventOrigin::Kernel { kind: SOFTWARE, .. })
     }
 
     /// True if the event occurs in kernel mode, so that counting user mode only would show zero.
@@ -128,7 +131,7 @@ impl EventDef {
     pub const fn is_in_kernel(&self) -> bool {
         matches!(
             self.source,
-            Source::Kernel {
+            EventOrigin::Kernel {
                 in_kernel: true,
                 ..
             }

@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::{Event, EventDef, Source};
+use super::{Event, EventDef, EventOrigin};
 
 /// Slots for processor-specific events, filled in the order in which the events are first named.
 static OWN: [OnceLock<EventDef>; Event::OWN.len()] = [const { OnceLock::new() }; Event::OWN.len()];
@@ -19,7 +19,7 @@ static FREE: EventDef = EventDef {
     name: "",
     aliases: &[],
     unit: "",
-    source: Source::Processor(&[]),
+    source: EventOrigin::Processor(&[]),
     prose: "a place for an event of this processor",
 };
 

@@ -7,7 +7,8 @@ use super::{CorePipeline, CorePower, CoreType, Cores, Machine, PrivateCache, SCH
 use crate::bounds::{self, Bounds, check_all};
 use crate::cpuset::CpuSet;
 use crate::events::Event;
-use crate::textfile::{TextError, is_name, table_line};
+use crate::textfile::{TextError, is_name};
+use crate::toml_lines::table_line;
 use crate::units::CpuId;
 
 /// Invalid value of a key in the `nth` table of a name. The name `""` stands for the top level of the file.
@@ -70,7 +71,7 @@ fn problem<T>(
 }
 
 /// Key, allowed range and value of a number in a machine file.
-type Figure = (&'static str, Bounds, f64);
+type NumberRule = (&'static str, Bounds, f64);
 
 pub(super) fn check(machine: &Machine) -> Result<(), Problem> {
     if machine.schema != SCHEMA {
@@ -197,7 +198,7 @@ fn core_types(machine: &Machine) -> Result<(), Problem> {
     Ok(())
 }
 
-fn core_figures(t: &CoreType) -> [Figure; 9] {
+fn core_figures(t: &CoreType) -> [NumberRule; 9] {
     [
         ("dispatch_width", bounds::DISPATCH_WIDTH, t.dispatch_width),
         ("window", bounds::WINDOW, f64::from(t.window)),
@@ -244,7 +245,7 @@ fn frequencies(t: &CoreType) -> Result<(), (&'static str, String)> {
     fault.map_or(Ok(()), |why| Err(("frequency", why)))
 }
 
-fn private_cache_figures(cache: PrivateCache) -> [Figure; 3] {
+fn private_cache_figures(cache: PrivateCache) -> [NumberRule; 3] {
     [
         ("size_kib", bounds::CACHE_SIZE, cache.size_kib),
         ("ways", bounds::WAYS, f64::from(cache.ways)),
@@ -252,7 +253,7 @@ fn private_cache_figures(cache: PrivateCache) -> [Figure; 3] {
     ]
 }
 
-fn power_figures(power: CorePower) -> [Figure; 5] {
+fn power_figures(power: CorePower) -> [NumberRule; 5] {
     [
         ("idle_w", bounds::POWER, power.idle_w),
         ("active_w", bounds::POWER, power.active_w),
@@ -426,6 +427,7 @@ fn memory(machine: &Machine, cores: &[CpuSet]) -> Result<(), Problem> {
             ("latency_ns", bounds::MEMORY_LATENCY, memory.latency_ns),
             ("bandwidth_gb_s", bounds::BANDWIDTH, memory.bandwidth_gb_s),
             ("queueing", bounds::QUEUEING, memory.queueing),
+            ("remote", bounds::REMOTE, memory.remote),
             ("access_nj", bounds::ENERGY, memory.access_nj),
         ];
         check_all(figures).or_else(|(key, why)| problem("memory", i, key, why))?;

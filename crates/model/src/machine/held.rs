@@ -17,10 +17,10 @@ pub struct SfSpread {
 }
 
 /// Names of the fast and the slow core type, and the range for this pair.
-type Row = (&'static str, &'static str, SfSpread);
+type HeldPair = (&'static str, &'static str, SfSpread);
 
 /// Ranges of all measured pairs of core types.
-const SPREADS: [Row; 2] = [
+const SPREADS: [HeldPair; 2] = [
     (
         "golden-cove",
         "gracemont",

@@ -15,17 +15,16 @@ use serde::{Deserialize, Serialize};
 use crate::cpuset::CpuSet;
 use crate::events::Event;
 use crate::models::{ModelFile, StepModel};
-use crate::textfile::{TextError, parse_toml};
+use crate::textfile::{TextError, parse_described};
 use crate::units::CpuId;
 
 pub use frequency::{Frequencies, Governor, IdleStates, OperatingPoint, Point, PowerLimit};
 pub use held::SfSpread;
 pub use models::{is_for, models_for, swaps_for};
-pub use pipeline::{Buffers, CorePipeline, Latencies, MAX_PORT_SETS, Unit, UnitSet};
+pub use pipeline::{Buffers, CorePipeline, Latencies, MAX_PORT_SETS, UnitSet, WorkUnit};
 
 /// Schema identifier in every machine file.
 pub const SCHEMA: &str = "countersteer.machine/1";
-
 /// Machine: core types, their CPUs, caches, memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -265,6 +264,9 @@ pub struct Memory {
         skip_serializing_if = "is_default_queueing"
     )]
     pub queueing: f64,
+    /// Latency from a CPU of another memory node, relative to that from these CPUs. With the default of 1, all pages are local.
+    #[serde(default = "default_remote", skip_serializing_if = "is_local")]
+    pub remote: f64,
     /// Energy of the transfer of one cache line.
     #[serde(default)]
     pub access_nj: f64,
@@ -281,6 +283,15 @@ const fn default_queueing() -> f64 {
 #[allow(clippy::float_cmp)] // The default as it was written.
 fn is_default_queueing(queueing: &f64) -> bool {
     *queueing == DEFAULT_QUEUEING
+}
+
+const fn default_remote() -> f64 {
+    1.0
+}
+
+#[allow(clippy::float_cmp)] // The default as it was written.
+fn is_local(remote: &f64) -> bool {
+    *remote == default_remote()
 }
 
 /// Factor on a memory domain's latency at a utilisation below 1.
@@ -334,6 +345,19 @@ const fn four() -> u32 {
 impl Machine {
     /// Parses and checks a machine file.
     ///
+    /// ```
+    /// use countersteer_model::machine::Machine;
+    ///
+    /// # let text = include_str!("../../../../machines/quickia-2b-2s.toml");
+    /// let machine = Machine::parse("quickia-2b-2s.toml", text)?;
+    /// assert_eq!((machine.cpu_count(), machine.core_type.len()), (4, 2));
+    /// // A mistake is reported with the file and its line.
+    /// let wrong = text.replacen("freq_ghz", "freq_mhz", 1);
+    /// let error = Machine::parse("quickia-2b-2s.toml", &wrong).unwrap_err();
+    /// assert!(error.to_string().contains("quickia-2b-2s.toml:"));
+    /// # Ok::<(), countersteer_model::textfile::TextError>(())
+    /// ```
+    ///
     /// # Errors
     /// Fails on a syntax error, an unknown field, or an impossible machine; the error contains the line.
     ///
@@ -347,7 +371,7 @@ impl Machine {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn parse(path: &str, text: &str) -> Result<Self, TextError> {
-        let machine: Self = parse_toml(path, text)?;
+        let machine: Self = parse_described(path, text)?;
         check::check(&machine).map_err(|problem| problem.locate(path, text))?;
         Ok(machine)
     }

@@ -3,19 +3,19 @@
 
 use super::CoreType;
 use crate::models::swaps::SwapFile;
-use crate::models::{Model, ModelFile, Models, Target, shipped_swaps};
+use crate::models::{FixedPointModel, ModelFile, Models, Target, shipped_swaps};
 
 /// Threshold: maximum relative difference at which two ratios of frequencies count as equal.
 const SAME_CLOCKS: f64 = 0.05;
 
 /// Fast and slow core type that a speed-up factor compares.
-struct Pair<'a> {
+struct TypePair<'a> {
     fast: &'a str,
     slow: &'a str,
     clock_ratio: f64,
 }
 
-impl<'a> Pair<'a> {
+impl<'a> TypePair<'a> {
     /// Returns the fastest and the slowest type of a machine, given its core types, fastest first. `None` if there is only one
     /// type.
     fn of(core_types: &'a [CoreType]) -> Option<Self> {
@@ -44,7 +44,7 @@ impl<'a> Pair<'a> {
 #[must_use]
 pub fn is_for(file: &ModelFile, core_types: &[CoreType]) -> bool {
     let known = core_types.iter().any(|t| t.name == file.core_type);
-    known && Pair::of(core_types).is_some_and(|pair| pair.fits_model(file))
+    known && TypePair::of(core_types).is_some_and(|pair| pair.fits_model(file))
 }
 
 /// Returns the models for each core type of a machine, fastest first, chosen from the files that `files` returns for a core
@@ -56,7 +56,7 @@ pub fn models_for(
     core_types: &[CoreType],
     files: impl Fn(&str) -> Vec<ModelFile>,
 ) -> Vec<Models> {
-    let Some(pair) = Pair::of(core_types) else {
+    let Some(pair) = TypePair::of(core_types) else {
         return vec![Models::default(); core_types.len()];
     };
     let of = |core_type: &CoreType| {
@@ -64,7 +64,9 @@ pub fn models_for(
         let find = |target: Target| {
             let of_type = |f: &&ModelFile| f.target == target && f.core_type == core_type.name;
             let fitting = files.iter().filter(of_type).filter(|f| pair.fits_model(f));
-            fitting.max_by_key(|f| f.machine == machine).map(Model::new)
+            fitting
+                .max_by_key(|f| f.machine == machine)
+                .map(FixedPointModel::new)
         };
         Models {
             sf: find(Target::Sf),
@@ -78,7 +80,7 @@ pub fn models_for(
 /// precedence over those for the same core types at the same ratio of frequencies. `None` if no rules fit.
 #[must_use]
 pub fn swaps_for(machine: &str, core_types: &[CoreType]) -> Option<SwapFile> {
-    let pair = Pair::of(core_types)?;
+    let pair = TypePair::of(core_types)?;
     let files = shipped_swaps().into_iter();
     let fitting = files.filter(|f| pair.fits(&f.fast, &f.slow, f.clock_ratio));
     fitting.max_by_key(|f| f.machine == machine)

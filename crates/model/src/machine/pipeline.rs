@@ -11,14 +11,14 @@ use crate::profile::Operation;
 
 /// Kind of work that an instruction demands of a pipeline: an operation, a load, a store or a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum WorkUnit {
     Compute(Operation),
     Load,
     Store,
     Branch,
 }
 
-impl Unit {
+impl WorkUnit {
     /// All kinds of work, in the order of the bits of a [`UnitSet`].
     pub const ALL: [Self; 11] = [
         Self::Compute(Operation::Alu),
@@ -49,7 +49,7 @@ impl Unit {
     ];
 }
 
-/// Set of kinds of work, one bit for each of [`Unit::ALL`].
+/// Set of kinds of work, one bit for each of [`WorkUnit::ALL`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnitSet(u16);
 
@@ -69,9 +69,9 @@ impl UnitSet {
         self.0 & other.0 != 0
     }
 
-    /// Returns the sum of `work` over the kinds in this set; `work` holds one value for each of [`Unit::ALL`].
+    /// Returns the sum of `work` over the kinds in this set; `work` holds one value for each of [`WorkUnit::ALL`].
     #[must_use]
-    pub fn sum(self, work: &[f64; Unit::ALL.len()]) -> f64 {
+    pub fn sum(self, work: &[f64; WorkUnit::ALL.len()]) -> f64 {
         let rows = (0..work.len()).filter(|row| self.contains(*row));
         rows.map(|row| work[row]).sum()
     }
@@ -82,7 +82,7 @@ impl<'de> Deserialize<'de> for UnitSet {
         let text = String::deserialize(deserializer)?;
         let mut set = Self::default();
         for name in text.split_whitespace() {
-            let row = Unit::NAMES.iter().position(|known| *known == name);
+            let row = WorkUnit::NAMES.iter().position(|known| *known == name);
             let row = row.ok_or_else(|| serde::de::Error::custom(format!("no unit `{name}`")))?;
             set.0 |= 1 << row;
         }
@@ -199,18 +199,18 @@ impl CorePipeline {
     }
 
     /// Returns the cycles per instruction that the execution ports need, given the `work` per instruction on each of
-    /// [`Unit::ALL`].
+    /// [`WorkUnit::ALL`].
     ///
     /// The result is exact for the best assignment of work to ports (Hall's condition). For every set of ports, the work that
     /// no other port accepts is divided by the number of ports (Abel, Sharma and Reineke, Facile, IISWC 2023).
     #[must_use]
-    pub fn port_cycles(&self, work: &[f64; Unit::ALL.len()]) -> f64 {
+    pub fn port_cycles(&self, work: &[f64; WorkUnit::ALL.len()]) -> f64 {
         self.port_uses(work).fold(0.0, f64::max)
     }
 
     /// Returns the cycles per instruction of each set of ports in the port bound, at most [`MAX_PORT_SETS`] values. The port
     /// bound is their maximum. If threads share the ports, their values are added set by set.
-    pub fn port_uses(&self, work: &[f64; Unit::ALL.len()]) -> impl Iterator<Item = f64> {
+    pub fn port_uses(&self, work: &[f64; WorkUnit::ALL.len()]) -> impl Iterator<Item = f64> {
         let forms = self.forms.iter();
         forms.map(|(units, ports)| units.sum(work) / ports)
     }
@@ -218,7 +218,7 @@ impl CorePipeline {
     /// Returns the sets of ports in the port bound, each with the kinds of work that only these ports accept.
     fn port_forms(&self) -> Vec<(UnitSet, f64)> {
         let mut forms: Vec<(UnitSet, PortSet)> = Vec::new();
-        for bits in 1..1u16 << Unit::ALL.len() {
+        for bits in 1..1u16 << WorkUnit::ALL.len() {
             let asked = UnitSet(bits);
             let ports = self.ports_of(asked);
             match forms.iter_mut().find(|(_, known)| *known == ports) {
@@ -274,10 +274,10 @@ fn all() -> &'static [CorePipeline] {
 mod tests {
     use super::*;
 
-    fn work(of: &[(&str, f64)]) -> [f64; Unit::ALL.len()] {
-        let mut work = [0.0; Unit::ALL.len()];
+    fn work(of: &[(&str, f64)]) -> [f64; WorkUnit::ALL.len()] {
+        let mut work = [0.0; WorkUnit::ALL.len()];
         for (name, value) in of {
-            work[Unit::NAMES.iter().position(|n| n == name).unwrap()] = *value;
+            work[WorkUnit::NAMES.iter().position(|n| n == name).unwrap()] = *value;
         }
         work
     }
@@ -314,8 +314,8 @@ mod tests {
     #[test]
     fn sets_of_ports_that_fall_apart_are_left_out_without_loss() {
         // All sets of units are tried, by the definition of the bound.
-        let exhaustive = |pipeline: &CorePipeline, work: &[f64; Unit::ALL.len()]| {
-            (1..1u16 << Unit::ALL.len())
+        let exhaustive = |pipeline: &CorePipeline, work: &[f64; WorkUnit::ALL.len()]| {
+            (1..1u16 << WorkUnit::ALL.len())
                 .map(|bits| {
                     UnitSet(bits).sum(work)
                         / f64::from(pipeline.ports_of(UnitSet(bits)).count_ones())
@@ -328,7 +328,7 @@ mod tests {
                     f64::from(seed.wrapping_mul(2_654_435_761).rotate_left(3 * row as u32) % 997)
                         / 997.0
                 };
-                let work: [f64; Unit::ALL.len()] = std::array::from_fn(share);
+                let work: [f64; WorkUnit::ALL.len()] = std::array::from_fn(share);
                 let (kept, all) = (pipeline.port_cycles(&work), exhaustive(pipeline, &work));
                 assert!(
                     (kept - all).abs() < 1e-12,
@@ -349,7 +349,7 @@ mod tests {
                 "{}: {sets}",
                 pipeline.name
             );
-            for (row, unit) in Unit::ALL.iter().enumerate() {
+            for (row, unit) in WorkUnit::ALL.iter().enumerate() {
                 let ports = pipeline.ports.iter().filter(|p| p.contains(row)).count();
                 assert!(ports > 0, "{}: no port for {unit:?}", pipeline.name);
             }

@@ -5,12 +5,12 @@
 
 use super::{MetricSource, Round};
 use crate::counters::{Dimension, Formula, Metric};
-use crate::events::{EVENTS, Source};
-use crate::sample::{Event, Row};
+use crate::events::{EVENTS, EventOrigin};
+use crate::sample::{Event, SampleRow};
 
 /// Source of a variable's value in a formula over a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Operand {
+enum FormulaOperand {
     /// Event, and the factor that converts its count to the quantity in the formula.
     Event(Event, f64),
     /// Time over which the events were counted.
@@ -21,7 +21,7 @@ enum Operand {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Computed {
     formula: Formula,
-    operands: Vec<Operand>,
+    operands: Vec<FormulaOperand>,
     events: Vec<Event>,
 }
 
@@ -30,17 +30,16 @@ impl Computed {
     /// samples, or if the formula adds quantities of different dimensions.
     #[must_use]
     pub fn new(metric: &Metric) -> Option<Self> {
-        let bound: Vec<(Operand, Dimension)> = metric
+        let bound: Vec<(FormulaOperand, Dimension)> = metric
             .events
             .iter()
             .map(|event| event.as_deref().map_or(Some(TIME), operand))
             .collect::<Option<_>>()?;
-        let dimensions: Vec<Dimension> = bound.iter().map(|b| b.1).collect();
+        let (operands, dimensions): (Vec<_>, Vec<_>) = bound.into_iter().unzip();
         metric.formula.dimension(&dimensions).ok()?;
-        let operands: Vec<Operand> = bound.into_iter().map(|b| b.0).collect();
-        let event = |operand: &Operand| match operand {
-            Operand::Event(event, _) => Some(*event),
-            Operand::Seconds => None,
+        let event = |operand: &FormulaOperand| match operand {
+            FormulaOperand::Event(event, _) => Some(*event),
+            FormulaOperand::Seconds => None,
         };
         Some(Self {
             formula: metric.formula.clone(),
@@ -56,38 +55,41 @@ impl Computed {
     }
 }
 
-const TIME: (Operand, Dimension) = (Operand::Seconds, Dimension::SECONDS);
+const TIME: (FormulaOperand, Dimension) = (FormulaOperand::Seconds, Dimension::SECONDS);
 
 /// Returns the event for a variable, with its factor and dimension. The name is that of an event, of a virtual counter that
 /// samples contain as an event, or a processor-specific encoding.
-fn operand(name: &str) -> Option<(Operand, Dimension)> {
+fn operand(name: &str) -> Option<(FormulaOperand, Dimension)> {
     if let Some(event) = Event::by_name(name) {
         let (dimension, factor) = Dimension::of_unit(event.def().unit);
-        return Some((Operand::Event(event, factor), dimension));
+        return Some((FormulaOperand::Event(event, factor), dimension));
     }
     let virtual_counter = EVENTS.iter().find_map(|row| match row.source {
-        Source::Virtual { counter, factor } if counter == name => {
+        EventOrigin::Virtual { counter, factor } if counter == name => {
             let unit = counter.rsplit('_').next().unwrap_or_default();
             let unit = if unit == "j" { "J" } else { row.unit };
             let (dimension, si) = Dimension::of_unit(unit);
-            Some((Operand::Event(row.event, si / factor as f64), dimension))
+            Some((
+                FormulaOperand::Event(row.event, si / factor as f64),
+                dimension,
+            ))
         }
         _ => None,
     });
     virtual_counter.or_else(|| {
         let event = Event::named(name)?;
-        Some((Operand::Event(event, 1.0), Dimension::EVENTS))
+        Some((FormulaOperand::Event(event, 1.0), Dimension::EVENTS))
     })
 }
 
 /// Metric source that evaluates a formula, with a stack that is reused at every sample.
-pub(super) struct Evaluated {
+pub(super) struct FormulaSource {
     computed: &'static Computed,
     values: Vec<Option<f64>>,
     stack: Vec<f64>,
 }
 
-impl Evaluated {
+impl FormulaSource {
     pub(super) const fn new(computed: &'static Computed) -> Self {
         Self {
             computed,
@@ -97,7 +99,7 @@ impl Evaluated {
     }
 }
 
-impl MetricSource for Evaluated {
+impl MetricSource for FormulaSource {
     fn read(&mut self, round: &Round<'_>) -> Option<f64> {
         let sample = round.with(&self.computed.events)?;
         let operands = self.computed.operands.iter();
@@ -110,9 +112,9 @@ impl MetricSource for Evaluated {
     }
 }
 
-fn value(operand: Operand, sample: &Row<'_>) -> Option<f64> {
+fn value(operand: FormulaOperand, sample: &SampleRow<'_>) -> Option<f64> {
     match operand {
-        Operand::Event(event, factor) => Some(sample.counts.get(event)? * factor),
-        Operand::Seconds => Some(sample.running.as_secs_f64()),
+        FormulaOperand::Event(event, factor) => Some(sample.counts.get(event)? * factor),
+        FormulaOperand::Seconds => Some(sample.running.as_secs_f64()),
     }
 }

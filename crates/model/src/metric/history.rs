@@ -19,7 +19,7 @@
 use std::sync::Arc;
 
 use super::director::Director;
-use super::sf::Model as Untrained;
+use super::sf::UntrainedModel as Untrained;
 use super::{MetricDef, MetricSource, ReadBy, Round};
 use crate::by_id::ByThread;
 use crate::sample::Event;
@@ -40,7 +40,7 @@ pub(super) const SF_HISTORY: MetricDef = MetricDef {
     prose: "speed-up factor by the big core's model, on small cores that of the same phase by a history table",
     needs: &[Event::Instructions, Event::Cycles],
     helps: SIGNATURE,
-    read_by: ReadBy::Source(|topology| History::boxed(topology, Estimate::model)),
+    read_by: ReadBy::Source(|topology| PhaseHistory::boxed(topology, BigCoreEstimate::model)),
 };
 
 pub(super) const SF_HISTORY_MISSES: MetricDef = MetricDef {
@@ -57,7 +57,7 @@ pub(super) const SF_TD_HISTORY: MetricDef = MetricDef {
     prose: "speed-up factor by Thread Director on big cores, on small ones that of the same phase by a history table; only in the simulator",
     needs: &[Event::Instructions, Event::TdClass],
     helps: SIGNATURE,
-    read_by: ReadBy::Source(|topology| History::boxed(topology, Estimate::director)),
+    read_by: ReadBy::Source(|topology| PhaseHistory::boxed(topology, BigCoreEstimate::director)),
 };
 
 pub(super) const SF_TD_HISTORY_MISSES: MetricDef = MetricDef {
@@ -81,10 +81,10 @@ const SAME: f64 = 0.15;
 const KEPT: f64 = 0.35;
 
 /// Ratios per 1,000 instructions that identify a phase; `None` for ratios that were not counted.
-type Signature = [Option<f64>; 4];
+type PhaseSignature = [Option<f64>; 4];
 
 /// Returns the phase signature of a round of samples; `None` if the round is incomplete or has none of the signature's events.
-fn signature(round: &Round<'_>) -> Option<Signature> {
+fn signature(round: &Round<'_>) -> Option<PhaseSignature> {
     if !round.is_whole() {
         return None;
     }
@@ -101,7 +101,7 @@ fn signature(round: &Round<'_>) -> Option<Signature> {
 
 /// Returns the mean relative difference of the ratios that both signatures have; infinite if there are none. Ratios below 1 are
 /// taken as 1, because they are negligible.
-fn distance(a: &Signature, b: &Signature) -> f64 {
+fn distance(a: &PhaseSignature, b: &PhaseSignature) -> f64 {
     let both = a.iter().zip(b).filter_map(|(a, b)| (*a).zip(*b));
     let (sum, count) = both.fold((0.0, 0u32), |(sum, count), (a, b)| {
         (sum + (a - b).abs() / a.max(b).max(1.0), count + 1)
@@ -114,7 +114,7 @@ fn distance(a: &Signature, b: &Signature) -> f64 {
 }
 
 /// Source of speed-up factors on the big core.
-enum Estimate {
+enum BigCoreEstimate {
     Model {
         topology: Arc<Topology>,
         untrained: Untrained,
@@ -122,7 +122,7 @@ enum Estimate {
     Director(Director),
 }
 
-impl Estimate {
+impl BigCoreEstimate {
     fn model(topology: &Arc<Topology>) -> Self {
         Self::Model {
             topology: Arc::clone(topology),
@@ -155,16 +155,16 @@ impl Estimate {
 
 /// Stored phases of a thread, with its last factor.
 #[derive(Default)]
-struct Known {
+struct ThreadPhases {
     /// Signature and speed-up factor of each stored phase, most recently used first.
-    phases: Vec<(Signature, f64)>,
+    phases: Vec<(PhaseSignature, f64)>,
     factor: Option<f64>,
     misses: u32,
 }
 
-impl Known {
+impl ThreadPhases {
     /// Returns the factor of the nearest stored phase and moves the phase to the front. `None` if no phase is near enough.
-    fn recall(&mut self, signature: &Signature) -> Option<&mut f64> {
+    fn recall(&mut self, signature: &PhaseSignature) -> Option<&mut f64> {
         let distances = self
             .phases
             .iter()
@@ -177,7 +177,7 @@ impl Known {
         self.phases.first_mut().map(|(_, factor)| factor)
     }
 
-    fn estimated(&mut self, signature: &Signature, estimate: f64) {
+    fn estimated(&mut self, signature: &PhaseSignature, estimate: f64) {
         let factor = match self.recall(signature) {
             Some(factor) => {
                 *factor = KEPT * *factor + (1.0 - KEPT) * estimate;
@@ -193,18 +193,18 @@ impl Known {
     }
 }
 
-struct History {
+struct PhaseHistory {
     fast: CoreTypeId,
-    estimate: Estimate,
-    threads: ByThread<Known>,
+    estimate: BigCoreEstimate,
+    threads: ByThread<ThreadPhases>,
     /// Number of consecutive misses of the thread that was read last.
     misses: u32,
 }
 
-impl History {
+impl PhaseHistory {
     fn boxed(
         topology: &Arc<Topology>,
-        estimate: fn(&Arc<Topology>) -> Estimate,
+        estimate: fn(&Arc<Topology>) -> BigCoreEstimate,
     ) -> Box<dyn MetricSource> {
         Box::new(Self {
             fast: topology.extremes().0,
@@ -215,12 +215,12 @@ impl History {
     }
 }
 
-impl MetricSource for History {
+impl MetricSource for PhaseHistory {
     fn read(&mut self, round: &Round<'_>) -> Option<f64> {
         let fast = round.sample.core_type == self.fast;
         let estimate = self.estimate.read(round, fast);
         let signature = signature(round);
-        let known = self.threads.entry(round.thread, Known::default);
+        let known = self.threads.entry(round.thread, ThreadPhases::default);
         if fast {
             known.misses = 0;
             if let Some((signature, estimate)) = signature.zip(estimate) {
@@ -274,7 +274,7 @@ mod tests {
     /// Returns factors and misses after each sample.
     fn shown(samples: &[Samples]) -> Vec<(Option<f64>, Option<f64>)> {
         let topology = testing::topology(testing::SMT);
-        let mut source = History::boxed(&topology, Estimate::director);
+        let mut source = PhaseHistory::boxed(&topology, BigCoreEstimate::director);
         let mut read = |sample| (source.read(&Round::of(sample).unwrap()), source.beside());
         samples.iter().map(&mut read).collect()
     }
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_phase_is_dropped() {
-        let mut known = Known::default();
+        let mut known = ThreadPhases::default();
         let of = |step: usize| [Some(1.5f64.powi(step as i32 + 1)), None, None, None];
         for step in 0..MOST_PHASES {
             known.estimated(&of(step), step as f64);
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn estimates_of_a_phase_are_averaged() {
-        let mut known = Known::default();
+        let mut known = ThreadPhases::default();
         let phase = [Some(100.0), None, None, Some(2.0)];
         known.estimated(&phase, 2.0);
         known.estimated(&phase, 1.0);
@@ -338,7 +338,7 @@ mod tests {
         assert!(model.events().iter().all(|e| events(0).contains(e)));
         assert!(SIGNATURE.iter().all(|e| events(1).contains(e)));
         assert!(events(1).len() < events(0).len());
-        let mut source = History::boxed(&topology, Estimate::model);
+        let mut source = PhaseHistory::boxed(&topology, BigCoreEstimate::model);
         let mut busy = sample(0, 100.0, 1.0, None);
         busy.set(0, Event::Cycles, 4e5);
         let factor = source.read(&Round::of(&busy).unwrap()).unwrap();

@@ -18,8 +18,8 @@ mod work;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::by_id::{ByThread, Reader};
-use crate::models::{Model, Target};
+use crate::by_id::{ByIdReader, ByThread};
+use crate::models::{FixedPointModel, Target};
 use crate::observation::{Observation, ThreadEventKind};
 use crate::sample::Event;
 use crate::topology::Topology;
@@ -87,13 +87,13 @@ impl MetricDef {
     fn events(&self, topology: &Topology, core_type: CoreTypeId) -> Vec<Event> {
         let models = topology.models.get(core_type.index());
         let model = self.target().and_then(|target| models?.of(target));
-        let more = model.map_or_else(|| self.helps.to_vec(), Model::events);
+        let more = model.map_or_else(|| self.helps.to_vec(), FixedPointModel::events);
         let mut events: Vec<Event> = self.needs.iter().copied().chain(more).collect();
         if history::by_model(self.name) && core_type == topology.extremes().0 {
             events.extend(
                 models
                     .and_then(|m| m.sf.as_ref())
-                    .map_or_else(|| trained::SF_MODEL.helps.to_vec(), Model::events),
+                    .map_or_else(|| trained::SF_MODEL.helps.to_vec(), FixedPointModel::events),
             );
         }
         events
@@ -121,7 +121,7 @@ impl MetricDef {
     /// Creates the metric's source. `None` if the metric belongs to another metric's source and that metric is not in the table.
     fn source(&self, topology: &Arc<Topology>) -> Option<Box<dyn MetricSource>> {
         match self.read_by {
-            ReadBy::Formula(computed) => Some(Box::new(formula::Evaluated::new(computed))),
+            ReadBy::Formula(computed) => Some(Box::new(formula::FormulaSource::new(computed))),
             ReadBy::Source(make) => Some(make(topology)),
             ReadBy::Beside(other) => by_name(other)?.source(topology),
         }
@@ -137,7 +137,7 @@ impl MetricDef {
 }
 
 /// Metric source, with the columns of the metric bank that it fills.
-struct Reading {
+struct MetricReading {
     metric: &'static str,
     source: Box<dyn MetricSource>,
     own: Option<usize>,
@@ -145,8 +145,8 @@ struct Reading {
 }
 
 /// Returns the metric sources for the columns of these metrics. Two metrics with the same source share one instance.
-fn readings(rows: &[&MetricDef], topology: &Arc<Topology>) -> Vec<Reading> {
-    let mut all: Vec<Reading> = Vec::new();
+fn readings(rows: &[&MetricDef], topology: &Arc<Topology>) -> Vec<MetricReading> {
+    let mut all: Vec<MetricReading> = Vec::new();
     for (column, metric) in rows.iter().enumerate() {
         let name = metric.read_with();
         let row = match all.iter().position(|r| r.metric == name) {
@@ -155,7 +155,7 @@ fn readings(rows: &[&MetricDef], topology: &Arc<Topology>) -> Vec<Reading> {
                 let Some(source) = metric.source(topology) else {
                     continue;
                 };
-                all.push(Reading {
+                all.push(MetricReading {
                     metric: name,
                     source,
                     own: None,
@@ -230,9 +230,35 @@ pub fn groups_on_any(topology: &Topology, names: &[&str]) -> Vec<Vec<Event>> {
 }
 
 /// Requested metrics with their latest values per thread.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use countersteer_model::engine::Observation;
+/// use countersteer_model::machine::Machine;
+/// use countersteer_model::metric::MetricBank;
+/// use countersteer_model::sample::{Event, Sample, Samples};
+/// use countersteer_model::topology::Topology;
+/// use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ThreadId};
+///
+/// # let text = include_str!("../../../../machines/quickia-2b-2s.toml");
+/// let machine = Machine::parse("quickia-2b-2s.toml", text)?;
+/// let mut bank = MetricBank::new(&Arc::new(Topology::new(&machine)), &["llc_mpki"]);
+///
+/// let (thread, core_type) = (ThreadId(1), CoreTypeId::from_index(0));
+/// let at = Nanos::from_millis(100);
+/// let head = Sample::of_thread(thread, CpuId(0), core_type, at, at);
+/// let counts = [(Event::Instructions, 2e8), (Event::LlcMisses, 1e6)];
+/// let samples = Samples::of(head, 1, &counts);
+/// bank.update(&Observation { at, samples, ..Observation::default() });
+/// assert_eq!(bank.get(thread, "llc_mpki"), Some(5.0));
+/// // A metric whose events were not counted is absent, never zero.
+/// assert_eq!(bank.get(ThreadId(2), "llc_mpki"), None);
+/// # Ok::<(), countersteer_model::textfile::TextError>(())
+/// ```
 pub struct MetricBank {
     names: Vec<&'static str>,
-    readings: Vec<Reading>,
+    readings: Vec<MetricReading>,
     rounds: Rounds,
     values: ByThread<Box<[Option<f64>]>>,
     usage: UsageBank,
@@ -348,8 +374,8 @@ impl MetricBank {
 
     /// Returns a reader of one metric for many threads. The name is looked up only once.
     #[must_use]
-    pub fn read_column(&self, name: &str) -> Column<'_> {
-        Column {
+    pub fn read_column(&self, name: &str) -> MetricColumn<'_> {
+        MetricColumn {
             rows: self.values.reader(),
             column: self.column(name),
         }
@@ -358,12 +384,12 @@ impl MetricBank {
 
 /// Reader of one metric, thread by thread. Access in ascending order of thread ids is cheapest.
 #[derive(Debug)]
-pub struct Column<'a> {
-    rows: Reader<'a, ThreadId, Box<[Option<f64>]>>,
+pub struct MetricColumn<'a> {
+    rows: ByIdReader<'a, ThreadId, Box<[Option<f64>]>>,
     column: Option<usize>,
 }
 
-impl Column<'_> {
+impl MetricColumn<'_> {
     /// Returns a thread's latest value of the metric; `None` if it is unavailable.
     pub fn get(&mut self, thread: ThreadId) -> Option<f64> {
         let column = self.column?;

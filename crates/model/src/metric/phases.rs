@@ -14,19 +14,19 @@ pub(super) const PHASE: MetricDef = MetricDef {
     needs: &[Event::Instructions, Event::Cycles],
     helps: &[],
     read_by: ReadBy::Source(|topology| {
-        Box::new(Numbers {
+        Box::new(PhaseNumbers {
             phases: Phases::new(topology),
             of: BTreeMap::new(),
         })
     }),
 };
 
-struct Numbers {
+struct PhaseNumbers {
     phases: Phases,
     of: BTreeMap<ThreadId, u32>,
 }
 
-impl MetricSource for Numbers {
+impl MetricSource for PhaseNumbers {
     fn read(&mut self, round: &Round<'_>) -> Option<f64> {
         let number = self.of.entry(round.thread).or_insert(1);
         if self.phases.begins(round.thread, &round.sample) {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::steps::{is_away, running_mean, step_models};
 use crate::by_id::ByThread;
 use crate::models::FixedModel;
-use crate::sample::{Event, Row, Samples};
+use crate::sample::{Event, SampleRow, Samples};
 use crate::topology::Topology;
 use crate::units::{CoreTypeId, ThreadId};
 
@@ -24,7 +24,7 @@ use crate::units::{CoreTypeId, ThreadId};
 #[derive(Clone, Copy)]
 pub struct Round<'a> {
     pub thread: ThreadId,
-    pub sample: Row<'a>,
+    pub sample: SampleRow<'a>,
     /// Samples of the round, oldest first, including the newest sample; `None` if there is only one event set.
     parts: Option<&'a Samples>,
 }
@@ -38,7 +38,7 @@ impl<'a> Round<'a> {
         Some(Self::alone(sample.thread()?, sample))
     }
 
-    const fn alone(thread: ThreadId, sample: Row<'a>) -> Self {
+    const fn alone(thread: ThreadId, sample: SampleRow<'a>) -> Self {
         let parts = None;
         Self {
             thread,
@@ -56,8 +56,8 @@ impl<'a> Round<'a> {
 
     /// Returns the newest sample of the round in which all of these events were counted; `None` if there is none.
     #[must_use]
-    pub fn with(&self, events: &[Event]) -> Option<Row<'a>> {
-        let has = |sample: &Row<'_>| {
+    pub fn with(&self, events: &[Event]) -> Option<SampleRow<'a>> {
+        let has = |sample: &SampleRow<'_>| {
             events
                 .iter()
                 .all(|event| sample.counts.get(*event).is_some())
@@ -79,7 +79,7 @@ impl<'a> Round<'a> {
 
 /// State of a thread's current round.
 #[derive(Default)]
-struct Known {
+struct RoundState {
     /// Running mean of the ratios of the phase's samples, in Q20 fixed point, to which later ratios are compared.
     mean_q20: Option<u64>,
     parts: Samples,
@@ -92,7 +92,7 @@ pub(super) struct Rounds {
     models: Vec<FixedModel>,
     /// True if phase changes are ignored, so that a round may contain samples of several phases.
     blind: bool,
-    threads: ByThread<BTreeMap<CoreTypeId, Known>>,
+    threads: ByThread<BTreeMap<CoreTypeId, RoundState>>,
 }
 
 impl Rounds {
@@ -118,7 +118,7 @@ impl Rounds {
     }
 
     /// Adds a sample of a thread and returns the thread's current round.
-    pub(super) fn add<'a>(&'a mut self, thread: ThreadId, sample: Row<'a>) -> Round<'a> {
+    pub(super) fn add<'a>(&'a mut self, thread: ThreadId, sample: SampleRow<'a>) -> Round<'a> {
         if sample.sets() <= 1 {
             self.threads.remove(thread);
             return Round::alone(thread, sample);
@@ -147,7 +147,7 @@ impl Rounds {
                 .zip(known.mean_q20)
                 .is_some_and(|(ratio, mean)| is_away(ratio, mean));
         if other_sets || broken {
-            *known = Known::default();
+            *known = RoundState::default();
         }
         known.mean_q20 = match (known.mean_q20, ratio) {
             (Some(mean), Some(ratio)) => Some(running_mean(mean, ratio)),

@@ -18,7 +18,7 @@ pub(super) const SF_SAMPLED: MetricDef = MetricDef {
     prose: "speed-up factor from the thread's own speed when it last ran on the fastest and the slowest type",
     needs: &[Event::Instructions],
     helps: &[],
-    read_by: ReadBy::Source(|topology| Box::new(Sampled::new(topology))),
+    read_by: ReadBy::Source(|topology| Box::new(SampledFactor::new(topology))),
 };
 
 pub(super) const SF_ORACLE: MetricDef = MetricDef {
@@ -48,13 +48,13 @@ impl MetricSource for Oracle {
     }
 }
 
-pub(super) struct Sampled {
+pub(super) struct SampledFactor {
     topology: Arc<Topology>,
     /// Instructions per second of each thread by core type; `None` for a type on which the thread has not run.
     speeds: ByThread<Box<[Option<f64>]>>,
 }
 
-impl Sampled {
+impl SampledFactor {
     pub(super) fn new(topology: &Arc<Topology>) -> Self {
         Self {
             topology: Arc::clone(topology),
@@ -63,7 +63,7 @@ impl Sampled {
     }
 }
 
-impl MetricSource for Sampled {
+impl MetricSource for SampledFactor {
     fn read(&mut self, round: &Round<'_>) -> Option<f64> {
         let sample = round.sample;
         let seconds = sample.running.as_secs_f64();
@@ -103,7 +103,7 @@ impl MetricSource for Sampled {
 /// Assumption: references to and misses of the last-level cache are counted in the same way on all types. The model is wrong for
 /// threads whose working set fits the cache of one type and not that of the other. It ignores strengths of a core type that
 /// intervals do not contain (prefetching, vector units).
-pub(super) struct Model {
+pub(super) struct UntrainedModel {
     types: Vec<Type>,
     fast: usize,
     slow: usize,
@@ -127,7 +127,7 @@ struct Type {
 
 /// Events of a thread per instruction, from counters.
 #[derive(Clone, Copy)]
-struct Demand {
+struct CounterDemand {
     llc_references: f64,
     llc_misses: f64,
     branch_misses: f64,
@@ -145,17 +145,17 @@ const WINDOW_PER_BUFFER: f64 = 20.0;
 /// Returns the source of a thread's speed-up factor by the untrained model alone, which does not abstain.
 #[must_use]
 pub fn untrained(topology: &Topology) -> Box<dyn MetricSource> {
-    Box::new(Model::new(topology))
+    Box::new(UntrainedModel::new(topology))
 }
 
-impl MetricSource for Model {
+impl MetricSource for UntrainedModel {
     fn read(&mut self, round: &Round<'_>) -> Option<f64> {
         if !round.is_whole() {
             return None;
         }
         let cpi = round.ratio(Event::Cycles, Event::Instructions)?;
         let per_instruction = |event| round.ratio(event, Event::Instructions).unwrap_or(0.0);
-        let demand = Demand {
+        let demand = CounterDemand {
             llc_references: round
                 .ratio(Event::LlcReferences, Event::Instructions)
                 .unwrap_or_else(|| per_instruction(Event::L2Misses)),
@@ -177,7 +177,7 @@ impl MetricSource for Model {
     }
 }
 
-impl Model {
+impl UntrainedModel {
     pub(super) fn new(topology: &Topology) -> Self {
         let (fast, slow) = topology.extremes();
         let types = (0..topology.core_types.len())
@@ -196,7 +196,7 @@ impl Model {
     }
 }
 
-impl Demand {
+impl CounterDemand {
     /// Returns the thread's events per instruction, rescaled to the cache sizes of core type `there`.
     fn moved(self, here: &Type, there: &Type) -> Self {
         let rule = |from: f64, to: f64| {
@@ -252,7 +252,7 @@ impl Type {
     }
 
     /// Splits the measured cycles per instruction. Returns the base part, and the independent fraction of the misses.
-    fn split(&self, cpi: f64, demand: &Demand) -> (f64, f64) {
+    fn split(&self, cpi: f64, demand: &CounterDemand) -> (f64, f64) {
         let floor = 1.0 / self.width;
         // The base CPI of a typical thread lies between 1/width and 1, a chain of dependent instructions.
         let typical = floor.sqrt();
@@ -274,7 +274,7 @@ impl Type {
     }
 
     /// Returns the independent fraction of the misses for which the model predicts `stalls` stall cycles per instruction.
-    fn independence(&self, demand: &Demand, base: f64, stalls: f64) -> f64 {
+    fn independence(&self, demand: &CounterDemand, base: f64, stalls: f64) -> f64 {
         // The stall cycles are almost linear in the fraction of its latency that each miss pays, so the false-position method
         // needs few steps.
         let in_window = demand.llc_references.max(demand.llc_misses) * self.window;
@@ -304,7 +304,7 @@ impl Type {
     }
 
     /// Returns the stall cycles per instruction that misses cause on this core type.
-    fn stalls(&self, demand: &Demand, base: f64, independent: f64) -> f64 {
+    fn stalls(&self, demand: &CounterDemand, base: f64, independent: f64) -> f64 {
         let cover = if self.in_order {
             0.0
         } else {
@@ -378,13 +378,13 @@ mod tests {
 
     #[test]
     fn without_misses_only_clocks_and_widths_count() {
-        let mut model = Model::new(&two_clocks());
+        let mut model = UntrainedModel::new(&two_clocks());
         let sf = model
             .read(&Round::of(&sample(0, 600.0, 0.0, 0.0, 5.0)).unwrap())
             .unwrap();
         assert!((sf - 2.0).abs() < 1e-9, "{sf}");
         // Full width on the big core: 4 wide at 3 GHz against 2 wide at 2 GHz.
-        let mut model = Model::new(&testing::topology(testing::SMT));
+        let mut model = UntrainedModel::new(&testing::topology(testing::SMT));
         let sf = model
             .read(&Round::of(&sample(0, 250.0, 0.0, 0.0, 0.0)).unwrap())
             .unwrap();
@@ -395,7 +395,7 @@ mod tests {
     fn issue_in_order_makes_dependences_longer() {
         let mut topology = two_clocks();
         topology.core_types[1].in_order = true;
-        let mut model = Model::new(&topology);
+        let mut model = UntrainedModel::new(&topology);
         for core_type in [0, 1] {
             let sf = model
                 .read(&Round::of(&sample(core_type, 600.0, 0.0, 0.0, 0.0)).unwrap())
@@ -408,7 +408,7 @@ mod tests {
     fn time_in_memory_does_not_depend_on_the_clock() {
         // Twenty dependent misses at 90 ns behind 500 cycles of base: 1.97 us at 3 GHz, 2.13 us at 1.5 GHz. The window hides
         // part of each miss in proportion to the base, at either clock.
-        let mut model = Model::new(&two_clocks());
+        let mut model = UntrainedModel::new(&two_clocks());
         let typical = 500.0;
         let covered = 96.0 * 0.5 / (20.0 * 0.192);
         let fast = typical + 20.0 * (270.0 - covered);
@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     fn more_misses_mean_less_to_gain_from_the_clock() {
-        let mut model = Model::new(&two_clocks());
+        let mut model = UntrainedModel::new(&two_clocks());
         let sf = |misses: f64| {
             model
                 .read(&Round::of(&sample(0, 500.0 + misses * 200.0, misses, misses, 1.0)).unwrap())
@@ -446,7 +446,7 @@ mod tests {
         let mut empty = sample(0, 100.0, 0.0, 0.0, 0.0);
         empty.set(0, Event::Instructions, 0.0);
         assert_eq!(
-            Model::new(&two_clocks()).read(&Round::of(&empty).unwrap()),
+            UntrainedModel::new(&two_clocks()).read(&Round::of(&empty).unwrap()),
             None
         );
     }
@@ -454,7 +454,7 @@ mod tests {
     #[test]
     fn own_speeds_make_a_factor_once_both_types_were_seen() {
         let topology = testing::topology(testing::SMT);
-        let mut sampled = Sampled::new(&topology);
+        let mut sampled = SampledFactor::new(&topology);
         let mut fast = sample(0, 500.0, 0.0, 0.0, 0.0);
         fast.set(0, Event::Instructions, 3e3);
         assert_eq!(sampled.read(&Round::of(&fast).unwrap()), None);

@@ -9,7 +9,7 @@
 //! that combines each value of a ratio with several values of the others. On such a grid, the least-squares solution is given by
 //! the means.
 
-use super::sf::Model;
+use super::sf::UntrainedModel;
 use super::{MetricDef, MetricSource, ReadBy, Round};
 use crate::models::{FACTOR_BITS, FEATURE_BITS, FixedFeature, FixedModel, StepFeature, StepModel};
 use crate::sample::{Counts, Event, Sample, Samples};
@@ -123,26 +123,26 @@ impl MetricSource for Steps {
 
 /// Ratios of a derived table: numerator, denominator, smallest and largest value. Misses are per cycle, because the fraction of
 /// time spent waiting for them is more informative than their number.
-const GRID: [Ratio; 4] = [
-    Ratio {
+const GRID: [StepRatio; 4] = [
+    StepRatio {
         above: Event::Cycles,
         below: Event::Instructions,
         least: 0.2,
         greatest: 6.0,
     },
-    Ratio {
+    StepRatio {
         above: Event::LlcReferences,
         below: Event::Cycles,
         least: 1e-4,
         greatest: 0.03,
     },
-    Ratio {
+    StepRatio {
         above: Event::LlcMisses,
         below: Event::Cycles,
         least: 1e-5,
         greatest: 0.01,
     },
-    Ratio {
+    StepRatio {
         above: Event::BranchMisses,
         below: Event::Cycles,
         least: 1e-4,
@@ -150,7 +150,7 @@ const GRID: [Ratio; 4] = [
     },
 ];
 #[derive(Clone, Copy)]
-struct Ratio {
+struct StepRatio {
     above: Event,
     below: Event,
     least: f64,
@@ -162,13 +162,13 @@ const STEPS: usize = 24;
 const OTHERS: usize = 5;
 
 /// Returns the value with index `nth` of `of` values, spaced geometrically from the smallest to the largest of the ratio.
-fn grid_value(ratio: Ratio, nth: usize, of: usize) -> f64 {
+fn grid_value(ratio: StepRatio, nth: usize, of: usize) -> f64 {
     ratio.least * (ratio.greatest / ratio.least).powf(nth as f64 / (of - 1) as f64)
 }
 
 /// Returns the step model that best approximates the untrained model of a core type.
 fn derived(topology: &Topology, core_type: CoreTypeId) -> FixedModel {
-    let mut model = Model::new(topology);
+    let mut model = UntrainedModel::new(topology);
     let mut factor = |values: &[f64; GRID.len()]| {
         let cycles = values[0] * 1e9;
         let counts = [
@@ -294,7 +294,7 @@ mod tests {
         let text = include_str!("../../../../machines/i9-12900k-8p8e.toml");
         let mut topology = Topology::new(&crate::machine::Machine::parse("i9", text).unwrap());
         topology.models.clear();
-        let mut model = Model::new(&topology);
+        let mut model = UntrainedModel::new(&topology);
         let steps = step_models(&topology);
         let mut rng = crate::policy::PolicyRng::new(1, 1);
         let mut uniform = move || rng.random::<f64>();

@@ -14,11 +14,13 @@
 
 use std::sync::Arc;
 
-use super::sf::{Model as Untrained, Sampled};
+use super::sf::{SampledFactor, UntrainedModel as Untrained};
 use super::{MetricDef, MetricSource, ReadBy, Round};
 use crate::by_id::ByThread;
 
-use crate::models::{FACTOR_BITS, MAX_FEATURES, Model, Prediction, Target, UNKNOWN_WIDTH};
+use crate::models::{
+    FACTOR_BITS, FactorPrediction, FixedPointModel, MAX_FEATURES, Target, UNKNOWN_WIDTH,
+};
 use crate::sample::Event;
 use crate::topology::Topology;
 use crate::units::{Nanos, ThreadId};
@@ -109,8 +111,8 @@ pub(super) struct Factor {
     topology: Arc<Topology>,
     target: Target,
     untrained: Untrained,
-    sampled: Sampled,
-    own: ByThread<Own>,
+    sampled: SampledFactor,
+    own: ByThread<LatestOnTypes>,
     /// Width of the last prediction's interval relative to that of the constant model; `None` without a prediction.
     doubt: Option<f64>,
 }
@@ -121,7 +123,7 @@ impl Factor {
             topology: Arc::clone(topology),
             target,
             untrained: Untrained::new(topology),
-            sampled: Sampled::new(topology),
+            sampled: SampledFactor::new(topology),
             own: ByThread::default(),
             doubt: None,
         }
@@ -136,24 +138,24 @@ impl Factor {
         let seconds = sample.running.as_secs_f64();
         let instructions = sample.counts.get(Event::Instructions);
         let ips = instructions.filter(|i| *i > 0.0 && seconds > 0.0)? / seconds;
-        let seen = Seen {
+        let seen = TrainedState {
             ips,
             predicted,
             deviation,
             at: sample.end,
         };
-        let own = self.own.entry(round.thread, Own::default);
+        let own = self.own.entry(round.thread, LatestOnTypes::default);
         own.see(end, seen, self.target.bounds());
         let (least, most) = self.target.bounds();
         Some((predicted * own.bias[end]?.log.exp()).clamp(least, most))
     }
 }
 
-impl Model {
+impl FixedPointModel {
     /// Returns the factor of a round with its uncertainty; `None` if the round is incomplete or the thread executed no
     /// instructions. If a ratio is unavailable, the doubt is infinite.
     #[must_use]
-    pub fn predict(&self, round: &Round<'_>) -> Option<Prediction> {
+    pub fn predict(&self, round: &Round<'_>) -> Option<FactorPrediction> {
         if !round.is_whole() {
             return None;
         }
@@ -175,7 +177,7 @@ impl Model {
             _ => UNKNOWN_WIDTH,
         };
         let doubt = width / self.constant.width.max(1e-6);
-        Some(Prediction {
+        Some(FactorPrediction {
             factor,
             width,
             doubt,
@@ -225,15 +227,15 @@ impl MetricSource for Factor {
 
 /// Latest measurements of a thread on the fastest and on the slowest core type.
 #[derive(Default)]
-struct Own {
-    last: [Option<Seen>; 2],
+struct LatestOnTypes {
+    last: [Option<TrainedState>; 2],
     /// Index of the last core type (0 is the fastest), and the number of consecutive samples on it.
     visit: Option<(usize, u32)>,
     bias: [Option<Bias>; 2],
 }
 
 #[derive(Clone, Copy)]
-struct Seen {
+struct TrainedState {
     /// Measured speed in instructions per second.
     ips: f64,
     predicted: f64,
@@ -248,8 +250,8 @@ struct Bias {
     variance: f64,
 }
 
-impl Own {
-    fn see(&mut self, end: usize, mut seen: Seen, (least, most): (f64, f64)) {
+impl LatestOnTypes {
+    fn see(&mut self, end: usize, mut seen: TrainedState, (least, most): (f64, f64)) {
         let before = self.visit.filter(|(there, _)| *there == end);
         let nth = before.map_or(1, |(_, nth)| nth.saturating_add(1));
         self.visit = Some((end, nth));
@@ -286,9 +288,9 @@ mod tests {
 
     const BOUNDS: (f64, f64) = (1.0, 7.0);
 
-    fn seen(ips: f64, predicted: f64, deviation: f64, at_ms: u64) -> Seen {
+    fn seen(ips: f64, predicted: f64, deviation: f64, at_ms: u64) -> TrainedState {
         let at = Nanos::from_millis(at_ms);
-        Seen {
+        TrainedState {
             ips,
             predicted,
             deviation,
@@ -297,8 +299,8 @@ mod tests {
     }
 
     /// Returns a thread that ran on the slow type, then on the fast one, at three times the speed.
-    fn moved(deviation: f64) -> Own {
-        let mut own = Own::default();
+    fn moved(deviation: f64) -> LatestOnTypes {
+        let mut own = LatestOnTypes::default();
         for at_ms in [100, 200] {
             own.see(1, seen(1e9, 2.0, deviation, at_ms), BOUNDS);
         }
@@ -308,7 +310,7 @@ mod tests {
         own
     }
 
-    fn factors(own: &Own) -> [f64; 2] {
+    fn factors(own: &LatestOnTypes) -> [f64; 2] {
         own.bias.map(|bias| bias.unwrap().log.exp())
     }
 

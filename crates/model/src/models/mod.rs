@@ -1,6 +1,6 @@
 //! Trained models of speed-up and energy factors: the files in `models/`, and the core types that they are for.
 //!
-//! Input: TOML text. Output: a [`Model`], which turns the ratios of one round of samples into a factor with its uncertainty.
+//! Input: TOML text. Output: a [`FixedPointModel`], which turns the ratios of one round of samples into a factor with its uncertainty.
 //! Factor and uncertainty are step tables ([`crate::metric::steps`]) in fixed point, evaluated identically in user space and
 //! in the kernel.
 
@@ -170,7 +170,7 @@ impl ModelFile {
 
 /// Model with tables in fixed point, for evaluation.
 #[derive(Clone, Debug)]
-pub struct Model {
+pub struct FixedPointModel {
     pub target: Target,
     pub factor: FixedModel,
     pub width: FixedModel,
@@ -183,7 +183,7 @@ pub struct Model {
 
 /// Prediction of a factor for a thread, with its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Prediction {
+pub struct FactorPrediction {
     pub factor: f64,
     /// Relative half-width of the interval that contains 9 of 10 true factors.
     pub width: f64,
@@ -198,7 +198,7 @@ pub fn abstains(doubt: f64) -> bool {
     doubt >= 1.0
 }
 
-impl Prediction {
+impl FactorPrediction {
     /// Returns the predicted factor; `None` if the model abstains.
     #[must_use]
     pub fn confident(&self) -> Option<f64> {
@@ -206,7 +206,7 @@ impl Prediction {
     }
 }
 
-impl Model {
+impl FixedPointModel {
     #[must_use]
     pub fn new(file: &ModelFile) -> Self {
         let (factor, width) = (file.factor.fixed(), file.width.fixed());
@@ -241,13 +241,13 @@ impl Model {
 /// Trained models of one core type.
 #[derive(Clone, Debug, Default)]
 pub struct Models {
-    pub sf: Option<Model>,
-    pub ef: Option<Model>,
+    pub sf: Option<FixedPointModel>,
+    pub ef: Option<FixedPointModel>,
 }
 
 impl Models {
     #[must_use]
-    pub const fn of(&self, target: Target) -> Option<&Model> {
+    pub const fn of(&self, target: Target) -> Option<&FixedPointModel> {
         match target {
             Target::Sf => self.sf.as_ref(),
             Target::Ef => self.ef.as_ref(),

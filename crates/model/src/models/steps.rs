@@ -43,13 +43,13 @@ pub struct StepFeature {
 }
 
 /// Ratio of the counts of two events.
-struct Ratio {
+struct EventRatio {
     factor: f64,
     above: Event,
     below: Event,
 }
 
-impl Ratio {
+impl EventRatio {
     fn parse(text: &str) -> Result<Self, String> {
         let formula = Formula::parse(text).map_err(|e| e.message)?;
         let (factor, above, below) = formula.as_ratio().filter(|r| r.0 > 0.0).ok_or_else(|| {
@@ -80,7 +80,7 @@ fn features<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<StepFeature>, D::E
 }
 
 fn ratio<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    checked(from, |text: &String| Ratio::parse(text).err())
+    checked(from, |text: &String| EventRatio::parse(text).err())
 }
 
 fn steps<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(f64, f64)>, D::Error> {
@@ -134,7 +134,7 @@ impl StepFeature {
     }
 
     fn fixed(&self) -> Option<FixedFeature> {
-        let ratio = Ratio::parse(&self.ratio).ok()?;
+        let ratio = EventRatio::parse(&self.ratio).ok()?;
         let step = |(least, add): &(f64, f64)| {
             let least = fixed(least / ratio.factor, FEATURE_BITS) as u64;
             (least, fixed(*add, FACTOR_BITS))

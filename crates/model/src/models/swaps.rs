@@ -65,14 +65,14 @@ pub struct SwapRule {
     /// Fraction of the training pairs inside the box.
     pub support: f64,
     #[serde(default)]
-    pub bounds: Vec<Bound>,
+    pub bounds: Vec<FeatureInterval>,
 }
 
 /// Closed interval of a feature of one of the two threads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Bound {
-    pub thread: Side,
+pub struct FeatureInterval {
+    pub thread: SwapSide,
     /// Metric that is bounded, one of [`FEATURES`].
     pub metric: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,7 +84,7 @@ pub struct Bound {
 /// Thread of a pair to which a bound applies, by its core type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Side {
+pub enum SwapSide {
     /// Thread of the pair on the fastest core type.
     Fast,
     /// Thread of the pair on the slowest core type.
@@ -94,7 +94,7 @@ pub enum Side {
 impl SwapRule {
     /// True if the features of two threads satisfy all bounds. `feature` returns the value for a bound, given the bound's
     /// index and its thread. A missing value does not satisfy a bound.
-    pub fn contains(&self, feature: impl Fn(usize, Side) -> Option<f64>) -> bool {
+    pub fn contains(&self, feature: impl Fn(usize, SwapSide) -> Option<f64>) -> bool {
         self.bounds.iter().enumerate().all(|(place, bound)| {
             feature(place, bound.thread).is_some_and(|value| {
                 bound.least.is_none_or(|least| value >= least)
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_pair_is_inside_when_all_bounds_hold_and_all_features_are_known() {
-        let bound = |thread, metric: &str, least, most| Bound {
+        let bound = |thread, metric: &str, least, most| FeatureInterval {
             thread,
             metric: metric.into(),
             least,
@@ -151,14 +151,14 @@ mod tests {
             held_out_saving: 0.1,
             support: 0.1,
             bounds: vec![
-                bound(Side::Fast, "ipc", None, Some(1.0)),
-                bound(Side::Slow, "llc_mpki", Some(2.0), Some(5.0)),
+                bound(SwapSide::Fast, "ipc", None, Some(1.0)),
+                bound(SwapSide::Slow, "llc_mpki", Some(2.0), Some(5.0)),
             ],
         };
         let inside = |ipc, misses| {
             rule.contains(|bound, side| match (bound, side) {
-                (0, Side::Fast) => ipc,
-                (1, Side::Slow) => misses,
+                (0, SwapSide::Fast) => ipc,
+                (1, SwapSide::Slow) => misses,
                 _ => None,
             })
         };

@@ -30,7 +30,7 @@ pub struct Rank {
 }
 
 /// Last placement of a thread by these core slots.
-struct Held {
+struct LastSlots {
     thread: ThreadId,
     rank: usize,
     core: Option<u32>,
@@ -42,7 +42,7 @@ struct Held {
 
 /// Current rank of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Present {
+pub struct PresentRank {
     /// Rank that the thread was last assigned, or else the rank of its current CPU.
     pub rank: usize,
     /// True if the rank was assigned, false if it follows from the current CPU.
@@ -59,7 +59,7 @@ pub struct CoreSlots {
     /// Rank (core type) of each core.
     rank_of_core: Vec<usize>,
     /// Last placements, sorted by thread.
-    held: Vec<Held>,
+    held: Vec<LastSlots>,
     taken: Vec<bool>,
 }
 
@@ -138,12 +138,12 @@ impl CoreSlots {
 
     /// Returns the current rank of each thread; `threads` are in ascending order of ids.
     #[must_use]
-    pub fn present_of(&self, threads: &[&ThreadInfo]) -> Vec<Present> {
+    pub fn present_of(&self, threads: &[&ThreadInfo]) -> Vec<PresentRank> {
         let mut held = self.held.iter().peekable();
         let present = |info: &&ThreadInfo| {
             while held.next_if(|h| h.thread < info.id).is_some() {}
             let given = held.peek().filter(|h| h.thread == info.id);
-            Present {
+            PresentRank {
                 rank: given.map_or_else(|| self.rank_of(info.cpu), |h| h.rank),
                 given: given.is_some(),
                 stuck: given.and_then(|h| self.stuck(h, info)),
@@ -152,7 +152,7 @@ impl CoreSlots {
         threads.iter().map(present).collect()
     }
 
-    fn stuck(&self, held: &Held, info: &ThreadInfo) -> Option<usize> {
+    fn stuck(&self, held: &LastSlots, info: &ThreadInfo) -> Option<usize> {
         let here = self.rank_of(info.cpu);
         let stuck = match &held.refused {
             Some(allowed) => info.allowed == *allowed,
@@ -196,7 +196,7 @@ impl CoreSlots {
         let mut held = Vec::with_capacity(wanted.len());
         for (row, (&(info, rank), core)) in wanted.iter().zip(cores).enumerate() {
             if self.find(info.id).and_then(|h| self.stuck(h, info)) == Some(rank) {
-                held.push(Held {
+                held.push(LastSlots {
                     thread: info.id,
                     rank,
                     core: None,
@@ -217,7 +217,7 @@ impl CoreSlots {
                 placed.push((row, target));
             }
             let tries = if settled { 0 } else { tries + u8::from(place) };
-            held.push(Held {
+            held.push(LastSlots {
                 thread: info.id,
                 rank,
                 core,
@@ -232,7 +232,7 @@ impl CoreSlots {
 
     /// True if every thread has its desired rank and an affinity mask that matches its placement, which is the usual case.
     fn is_settled(&self, wanted: &[(&ThreadInfo, usize)], lenient: bool) -> bool {
-        let settled = |(&(info, rank), held): (&(&ThreadInfo, usize), &Held)| {
+        let settled = |(&(info, rank), held): (&(&ThreadInfo, usize), &LastSlots)| {
             held.thread == info.id
                 && held.rank == rank
                 && (self.is_confined(info, held.target, rank, lenient)
@@ -241,7 +241,7 @@ impl CoreSlots {
         wanted.len() == self.held.len() && wanted.iter().zip(&self.held).all(settled)
     }
 
-    fn find(&self, thread: ThreadId) -> Option<&Held> {
+    fn find(&self, thread: ThreadId) -> Option<&LastSlots> {
         self.held
             .binary_search_by_key(&thread, |h| h.thread)
             .ok()

@@ -20,13 +20,13 @@ use std::sync::Arc;
 
 use rand::SeedableRng;
 
-pub use core_slots::{CoreSlots, Present, Rank, active};
+pub use core_slots::{CoreSlots, PresentRank, Rank, active};
 pub use groups::decide;
 pub use hint_class::{HintClass, weights};
 pub use params::{ParamDef, Params, PolicyError};
 
-use crate::engine::{Forecast, ProgramInfo, ThreadEvent, ThreadInfo};
-use crate::metric::{Column, MetricBank};
+use crate::engine::{Forecast, ProgramInfo, Span, ThreadEvent, ThreadInfo};
+use crate::metric::{MetricBank, MetricColumn};
 use crate::placement::{Clamp, Placement, Reason, Target, ThreadPlacement};
 use crate::topology::{Group, GroupBy, Topology};
 use crate::units::{Nanos, ProgramId, ThreadId};
@@ -59,6 +59,8 @@ pub struct Needs {
     /// True if the policy needs phase changes among the events. They are derived from instructions and cycles, so the policy
     /// should also name a metric that counts these.
     pub phases: bool,
+    /// True if the policy learns of each context switch, by [`Policy::switched`]. Engines without the data ignore this.
+    pub switches: bool,
     /// Time between decisions; `None` for the period of the run.
     pub period: Option<Nanos>,
     /// Kind of core groups for which the policy is called separately, with a view of one group each (PMCSched, section 3).
@@ -72,6 +74,7 @@ impl Needs {
         metrics: Vec::new(),
         events: false,
         phases: false,
+        switches: false,
         period: None,
         groups: None,
     };
@@ -81,6 +84,7 @@ impl Needs {
         metrics: Vec::new(),
         events: true,
         phases: false,
+        switches: false,
         period: None,
         groups: None,
     };
@@ -117,6 +121,10 @@ pub trait Policy: Send {
     fn tune(&mut self, _params: &Params, _topology: &Arc<Topology>) -> Result<(), PolicyError> {
         Err(PolicyError::Fixed)
     }
+
+    /// Receives the run intervals that ended since the last call, in order of their ends: one for each context switch away from
+    /// a thread. The driver calls this before [`Policy::decide`], and only if [`Needs::switches`] is set and there are any.
+    fn switched(&mut self, _ended: &[Span]) {}
 
     /// Decides the placements of threads from now on. Threads without an entry keep theirs.
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement;
@@ -170,7 +178,7 @@ impl View<'_> {
     /// Returns a reader of one metric for many threads. The name is looked up once; access in ascending order of ids is
     /// cheapest.
     #[must_use]
-    pub fn column(&self, name: &str) -> Column<'_> {
+    pub fn column(&self, name: &str) -> MetricColumn<'_> {
         self.metrics.read_column(name)
     }
 

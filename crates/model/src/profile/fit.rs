@@ -16,7 +16,7 @@ const FALLS: (f64, f64, usize) = (0.02, 4.0, 80);
 
 /// Form of the function that is fitted to the points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum CurveForm {
     /// Nearest non-increasing curve (pool adjacent violators), linear between bins.
     Falling,
     /// Exponential `a + b exp(-x / c)`, which falls steeply and then is flat.
@@ -24,7 +24,7 @@ pub enum Form {
     Line,
 }
 
-impl fmt::Display for Form {
+impl fmt::Display for CurveForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Falling => "falling",
@@ -46,8 +46,8 @@ pub struct Bin {
 
 /// Fitted curve with its cross-validation error.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fit {
-    pub form: Form,
+pub struct FittedCurve {
+    pub form: CurveForm,
     /// Pairs (KiB, value), one for each bin with points, smallest size first.
     pub curve: Vec<(f64, f64)>,
     /// Mean absolute difference between the median of a bin and the curve fitted to the other bins.
@@ -58,30 +58,30 @@ pub struct Fit {
 /// Fits a non-increasing curve to points of a cache of `whole_kib` KiB. `None` if fewer than three of the sixteen bins have
 /// points.
 #[must_use]
-pub fn falling(points: &[(f64, f64)], whole_kib: f64) -> Option<Fit> {
+pub fn falling(points: &[(f64, f64)], whole_kib: f64) -> Option<FittedCurve> {
     let bins = bins(points, whole_kib);
     if bins.len() < LEAST_BINS {
         return None;
     }
-    let judged = |form: Form| {
+    let judged = |form: CurveForm| {
         let others = |left_out: usize| {
             let kept = bins.iter().enumerate().filter(|(nth, _)| *nth != left_out);
             kept.map(|(_, bin)| *bin).collect::<Vec<_>>()
         };
         let away = bins.iter().enumerate().map(|(nth, bin)| {
-            let predicted = Curve::fitted(form, &others(nth), whole_kib).at(bin.cache_kib);
+            let predicted = FitPoints::fitted(form, &others(nth), whole_kib).at(bin.cache_kib);
             (predicted - bin.value).abs() * bin.points as f64
         });
         let points: usize = bins.iter().map(|bin| bin.points).sum();
         (form, away.sum::<f64>() / points as f64)
     };
     // Of forms with equal errors, the first is taken, which has the fewest parameters.
-    let forms = [Form::Line, Form::Exponential, Form::Falling].map(judged);
+    let forms = [CurveForm::Line, CurveForm::Exponential, CurveForm::Falling].map(judged);
     let (form, error) = forms
         .into_iter()
         .reduce(|best, other| if other.1 < best.1 { other } else { best })?;
-    let curve = Curve::fitted(form, &bins, whole_kib);
-    Some(Fit {
+    let curve = FitPoints::fitted(form, &bins, whole_kib);
+    Some(FittedCurve {
         form,
         curve: bins
             .iter()
@@ -134,7 +134,7 @@ impl Bin {
     }
 }
 
-enum Curve {
+enum FitPoints {
     /// Points with linear interpolation between them and constant values outside.
     Points(Vec<(f64, f64)>),
     /// Exponential `a + b exp(-x / c)`.
@@ -149,15 +149,15 @@ enum Curve {
     },
 }
 
-impl Curve {
-    fn fitted(form: Form, bins: &[Bin], whole_kib: f64) -> Self {
+impl FitPoints {
+    fn fitted(form: CurveForm, bins: &[Bin], whole_kib: f64) -> Self {
         match form {
-            Form::Falling => Self::Points(pooled(bins)),
-            Form::Line => {
+            CurveForm::Falling => Self::Points(pooled(bins)),
+            CurveForm::Line => {
                 let (a, b) = least_squares(bins, |kib| -kib);
                 Self::Line { a, b }
             }
-            Form::Exponential => exponential(bins, whole_kib),
+            CurveForm::Exponential => exponential(bins, whole_kib),
         }
     }
 
@@ -226,15 +226,15 @@ fn least_squares(bins: &[Bin], f: impl Fn(f64) -> f64) -> (f64, f64) {
     (value - b * x, b)
 }
 
-fn exponential(bins: &[Bin], whole_kib: f64) -> Curve {
+fn exponential(bins: &[Bin], whole_kib: f64) -> FitPoints {
     let (least, most, tried) = FALLS;
     let curve = |nth: usize| {
         let part = nth as f64 / (tried - 1) as f64;
         let c = whole_kib * least * (most / least).powf(part);
         let (a, b) = least_squares(bins, |kib| (-kib / c).exp());
-        Curve::Exponential { a, b, c }
+        FitPoints::Exponential { a, b, c }
     };
-    let away = |curve: &Curve| -> f64 {
+    let away = |curve: &FitPoints| -> f64 {
         let squares = bins
             .iter()
             .map(|b| b.points as f64 * (curve.at(b.cache_kib) - b.value).powi(2));
@@ -264,7 +264,7 @@ mod tests {
             .collect()
     }
 
-    fn farthest(fit: &Fit, of: impl Fn(f64) -> f64) -> f64 {
+    fn farthest(fit: &FittedCurve, of: impl Fn(f64) -> f64) -> f64 {
         fit.curve
             .iter()
             .map(|(kib, value)| (value - of(*kib)).abs())
@@ -275,17 +275,17 @@ mod tests {
     fn each_form_is_recognised_and_recovered() {
         let line = |kib: f64| 20.0 - kib / 1024.0;
         let fit = falling(&sampled(line), WHOLE).unwrap();
-        assert_eq!(fit.form, Form::Line);
+        assert_eq!(fit.form, CurveForm::Line);
         assert!(farthest(&fit, line) < 1e-9 && fit.error < 1e-9, "{fit:?}");
 
         let steep = |kib: f64| 2.0 + 30.0 * (-kib / 2_000.0).exp();
         let fit = falling(&sampled(steep), WHOLE).unwrap();
-        assert_eq!(fit.form, Form::Exponential);
+        assert_eq!(fit.form, CurveForm::Exponential);
         assert!(farthest(&fit, steep) < 0.7, "{fit:?}");
 
         let cliff = |kib: f64| if kib < 9_000.0 { 30.0 } else { 1.0 };
         let fit = falling(&sampled(cliff), WHOLE).unwrap();
-        assert_eq!(fit.form, Form::Falling);
+        assert_eq!(fit.form, CurveForm::Falling);
         assert!(farthest(&fit, cliff) < 1e-9, "{fit:?}");
     }
 

@@ -13,6 +13,7 @@ mod pipeline;
 pub mod published;
 mod reach;
 mod recorded;
+pub mod reuse;
 mod sampling;
 mod sharing;
 mod tabulated;

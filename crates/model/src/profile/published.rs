@@ -40,21 +40,21 @@ const RESOLUTION: Resolution = Resolution {
 };
 /// Windows for which values are derived from those of [`WINDOW`], with exponents and factors that are medians of the shipped
 /// recorded profiles; the last exponent continues their trend.
-const SHAPE: [Shape; 8] = [
-    Shape::new(16, 0.43, 1.21),
-    Shape::new(32, 0.43, 1.03),
-    Shape::new(64, 0.39, 0.91),
-    Shape::new(128, 0.36, 0.81),
-    Shape::new(WINDOW, 0.33, 0.77),
-    Shape::new(256, 0.33, 0.76),
-    Shape::new(512, 0.29, 0.68),
-    Shape::new(1024, 0.26, 0.62),
+const SHAPE: [DependenceShape; 8] = [
+    DependenceShape::new(16, 0.43, 1.21),
+    DependenceShape::new(32, 0.43, 1.03),
+    DependenceShape::new(64, 0.39, 0.91),
+    DependenceShape::new(128, 0.36, 0.81),
+    DependenceShape::new(WINDOW, 0.33, 0.77),
+    DependenceShape::new(256, 0.33, 0.76),
+    DependenceShape::new(512, 0.29, 0.68),
+    DependenceShape::new(1024, 0.26, 0.62),
 ];
 /// Exponent with which the misses that overlap with a miss grow with the window.
 const OVERLAP_GROWTH: f64 = 0.55;
 
 /// Shape of a program's dependences over the window.
-struct Shape {
+struct DependenceShape {
     window: u32,
     /// Exponent with which parallelism grows from the window before to this one.
     growth: f64,
@@ -62,7 +62,7 @@ struct Shape {
     loads: f64,
 }
 
-impl Shape {
+impl DependenceShape {
     const fn new(window: u32, growth: f64, loads: f64) -> Self {
         Self {
             window,
@@ -96,7 +96,7 @@ fn parallelism(at_window: f64) -> Vec<IlpPoint> {
 
 /// Returns the overlap of misses at each of [`SHAPE`]'s windows, given that at [`WINDOW`].
 fn overlaps(at_window: f64, cache_lines: u64) -> Vec<MlpPoint> {
-    let point = |shape: &Shape| {
+    let point = |shape: &DependenceShape| {
         let grown = f64::from(shape.window) / f64::from(WINDOW);
         MlpPoint {
             window: shape.window,
@@ -362,7 +362,7 @@ fn behaviour(f: &Figures, curve: &[CurvePoint], reach: Option<Reach>) -> Behavio
 /// Fractions of streaming accesses apply to every cache size.
 fn pipeline(mix: Mix, ilp: &[IlpPoint], streams: f64) -> Pipeline {
     let rest = 1.0 - mix.branches - mix.fp - 0.5 * (mix.loads + mix.stores);
-    let chain = |(point, shape): (&IlpPoint, &Shape)| ChainPoint {
+    let chain = |(point, shape): (&IlpPoint, &DependenceShape)| ChainPoint {
         window: point.window,
         loads: mix.loads * shape.loads * f64::from(REFERENCE_LOAD_CYCLES - 1) / point.ipc,
         operations: mix.fp * FP_CHAIN / point.ipc,

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Counts, Event, EventSet, Row, Sample};
+use super::{Counts, Event, EventSet, Sample, SampleRow};
 use crate::units::{Nanos, ThreadId};
 
 /// Batch of samples: rows with their values.
@@ -14,7 +14,7 @@ use crate::units::{Nanos, ThreadId};
 pub struct Samples {
     rows: Vec<Sample>,
     /// Position of each row's values in the array.
-    spans: Vec<Span>,
+    spans: Vec<RowSpan>,
     values: Vec<f64>,
     /// Event sets of the rows; those that the source numbers itself come first.
     sets: Vec<Arc<EventSet>>,
@@ -22,7 +22,7 @@ pub struct Samples {
 
 /// Position and event set of a row's values.
 #[derive(Clone, Copy)]
-struct Span {
+struct RowSpan {
     first: usize,
     values: u32,
     /// Index in `sets`, or [`UNNAMED`].
@@ -116,7 +116,7 @@ impl Samples {
     }
 
     /// Adds a copy of a row from another batch.
-    pub fn push_row(&mut self, row: Row<'_>) {
+    pub fn push_row(&mut self, row: SampleRow<'_>) {
         self.push_with(*row, row.counts);
     }
 
@@ -124,7 +124,7 @@ impl Samples {
     fn put(&mut self, sample: Sample, set: u32, values: impl IntoIterator<Item = f64>) {
         let first = self.values.len();
         self.values.extend(values);
-        self.spans.push(Span {
+        self.spans.push(RowSpan {
             first,
             values: (self.values.len() - first) as u32,
             set,
@@ -179,7 +179,7 @@ impl Samples {
     /// Returns the row with an index; `None` if there is none.
     #[must_use]
     #[inline]
-    pub fn row(&self, row: usize) -> Option<Row<'_>> {
+    pub fn row(&self, row: usize) -> Option<SampleRow<'_>> {
         let sample = self.rows.get(row)?;
         let span = self.spans.get(row)?;
         let counts = Counts {
@@ -190,16 +190,16 @@ impl Samples {
             present: sample.present,
             values: &self.values[span.range()],
         };
-        Some(Row { sample, counts })
+        Some(SampleRow { sample, counts })
     }
 
     /// Iterates over the rows in order.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Row<'_>> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = SampleRow<'_>> {
         (0..self.len()).filter_map(|row| self.row(row))
     }
 
     /// Iterates over the rows of threads, each with its thread.
-    pub fn of_threads(&self) -> impl DoubleEndedIterator<Item = (ThreadId, Row<'_>)> {
+    pub fn of_threads(&self) -> impl DoubleEndedIterator<Item = (ThreadId, SampleRow<'_>)> {
         self.iter().filter_map(|row| Some((row.thread()?, row)))
     }
 
@@ -225,7 +225,7 @@ impl Samples {
     /// Sets the value of an event in a row. Does nothing if the row already has [`EventSet::MOST`] values and the event is
     /// not among them.
     pub fn set(&mut self, row: usize, event: Event, value: f64) {
-        let Some(Row { counts, .. }) = self.row(row) else {
+        let Some(SampleRow { counts, .. }) = self.row(row) else {
             return;
         };
         let place = counts.set.place(event);
@@ -241,7 +241,7 @@ impl Samples {
             let first = self.values.len();
             self.values.extend_from_within(span.range());
             self.values.resize(first + place + 1, 0.0);
-            *span = Span {
+            *span = RowSpan {
                 first,
                 values: place as u32 + 1,
                 set,
@@ -254,7 +254,7 @@ impl Samples {
 
     /// Adds the times and values of another row to a row. A value that was counted in only one of the two is marked as not
     /// counted.
-    pub(crate) fn add_row(&mut self, row: usize, other: Row<'_>) {
+    pub(crate) fn add_row(&mut self, row: usize, other: SampleRow<'_>) {
         let Some(mine) = self.rows.get_mut(row) else {
             return;
         };
@@ -318,7 +318,7 @@ impl Samples {
     }
 }
 
-impl Span {
+impl RowSpan {
     const fn range(self) -> std::ops::Range<usize> {
         self.first..self.first + self.values as usize
     }

@@ -158,12 +158,12 @@ impl fmt::Debug for Counts<'_> {
 
 /// Row of [`super::Samples`]: a sample with its counts.
 #[derive(Clone, Copy, Debug)]
-pub struct Row<'a> {
+pub struct SampleRow<'a> {
     pub(super) sample: &'a Sample,
     pub counts: Counts<'a>,
 }
 
-impl Row<'_> {
+impl SampleRow<'_> {
     /// Returns the number of multiplexed event sets; 1 without multiplexing.
     #[must_use]
     pub fn sets(&self) -> u32 {
@@ -171,7 +171,7 @@ impl Row<'_> {
     }
 }
 
-impl Deref for Row<'_> {
+impl Deref for SampleRow<'_> {
     type Target = Sample;
 
     fn deref(&self) -> &Sample {
@@ -179,7 +179,7 @@ impl Deref for Row<'_> {
     }
 }
 
-impl PartialEq for Row<'_> {
+impl PartialEq for SampleRow<'_> {
     fn eq(&self, other: &Self) -> bool {
         // Two rows are equal even if their event sets list the events in different orders.
         let head = |row: &Self| Sample {

@@ -13,7 +13,7 @@ use countersteer_model::signature::{CoreTraits, LINE_BYTES, Signature};
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{CpuId, ThreadId};
 
-use crate::joint::curve::Points;
+use crate::joint::curve::CurveSums;
 
 /// Number of intervals from which a counted curve is used.
 const COUNTED: u32 = 5;
@@ -22,7 +22,7 @@ const APART: f64 = 2.0;
 
 /// Part of the time that depends on caches.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Worth {
+pub(super) struct CacheTimePart {
     /// Mean and largest part of a thread's time.
     pub mean: f64,
     pub most: f64,
@@ -32,14 +32,14 @@ pub(super) struct Worth {
 
 /// Counted points of a curve.
 #[derive(Default)]
-struct Counted {
-    points: Points,
+struct CountedPoints {
+    points: CurveSums,
     intervals: u32,
     /// Instructions per s, summed over the intervals.
     ips: f64,
 }
 
-impl Counted {
+impl CountedPoints {
     /// Relative increase of the time with `share` bytes of a cache of `core`. No latency is taken to be hidden, so that it is
     /// an upper bound.
     fn worth(&self, core: &CoreTraits, share: f64) -> Option<f64> {
@@ -51,15 +51,15 @@ impl Counted {
 }
 
 /// Curves of the threads of a machine.
-pub(super) struct Curves {
+pub(super) struct MachineCurves {
     core: CoreTraits,
     /// CPUs behind a last-level cache.
     cpus_behind: usize,
     signatures: BTreeMap<ThreadId, Option<Signature>>,
-    counted: BTreeMap<ThreadId, Counted>,
+    counted: BTreeMap<ThreadId, CountedPoints>,
 }
 
-impl Curves {
+impl MachineCurves {
     pub fn new(topology: &Topology) -> Self {
         Self {
             core: CoreTraits::of(topology, CpuId(0)),
@@ -111,7 +111,7 @@ impl Curves {
     }
 
     /// Worth of caches for the active threads; `None` as long as one of them has no curve.
-    pub fn worth(&self, view: &View<'_>) -> Option<Worth> {
+    pub fn worth(&self, view: &View<'_>) -> Option<CacheTimePart> {
         let active = active(view);
         let threads = active.len();
         // Linux may leave them all behind one cache.
@@ -125,7 +125,7 @@ impl Curves {
             _ => self.counted.get(&info.id)?.worth(&self.core, share),
         };
         let parts: Vec<f64> = active.iter().map(of).collect::<Option<_>>()?;
-        (!parts.is_empty()).then(|| Worth {
+        (!parts.is_empty()).then(|| CacheTimePart {
             mean: parts.iter().sum::<f64>() / threads as f64,
             most: parts.iter().copied().fold(0.0, f64::max),
             threads,
@@ -138,8 +138,8 @@ mod tests {
     use super::*;
     use countersteer_model::machine::Machine;
 
-    fn counted(core: &CoreTraits, near: f64, far: f64) -> Counted {
-        let mut counted = Counted::default();
+    fn counted(core: &CoreTraits, near: f64, far: f64) -> CountedPoints {
+        let mut counted = CountedPoints::default();
         for _ in 0..COUNTED {
             counted.points.note(core.inner.0 / LINE_BYTES, near, 1.0);
             counted
@@ -166,7 +166,7 @@ mod tests {
             worth(1e-6, 1e-6)
         );
         assert!(worth(0.02, 0.001) > 0.1, "it misses less with more room");
-        let few = Counted {
+        let few = CountedPoints {
             intervals: COUNTED - 1,
             ..counted(&core, 0.02, 0.001)
         };

@@ -8,12 +8,12 @@ use std::borrow::Cow;
 use countersteer_model::policy::PolicyDef;
 use countersteer_model::topology::{GroupBy, Topology};
 
-use super::curves::Worth;
+use super::curves::CacheTimePart;
 use crate::reach::{cores_alike, is_uniform};
 use crate::{contention, hsf, joint};
 
 /// Policies for a kind of machine.
-pub(super) struct Ground {
+pub(super) struct MachineGround {
     pub candidates: &'static [&'static PolicyDef],
     /// Property of the machine that decides.
     pub why: &'static str,
@@ -30,36 +30,36 @@ pub(super) struct Choice {
     pub why: Cow<'static, str>,
 }
 
-const UNIFORM: Ground = Ground {
+const UNIFORM: MachineGround = MachineGround {
     candidates: &[],
     why: "left to Linux: all cores are alike and share one cache, so no place is better than another",
 };
-const PRIVATE: Ground = Ground {
+const PRIVATE: MachineGround = MachineGround {
     candidates: &[],
     why: "left to Linux: all cores are alike and none shares a cache, so no place is better than another",
 };
-const CACHES: Ground = Ground {
+const CACHES: MachineGround = MachineGround {
     candidates: &[&joint::DEF, &contention::DEF],
     why: "cores share several last-level caches",
 };
-const ALIKE_BUT_CACHES: Ground = Ground {
+const ALIKE_BUT_CACHES: MachineGround = MachineGround {
     candidates: &[&joint::DEF, &contention::DEF],
     why: "cores share several last-level caches, and are alike otherwise",
 };
-const SIBLINGS: Ground = Ground {
+const SIBLINGS: MachineGround = MachineGround {
     candidates: &[&joint::DEF],
     why: "SMT siblings share cores",
 };
-const TYPES: Ground = Ground {
+const TYPES: MachineGround = MachineGround {
     candidates: &[&joint::DEF, &hsf::DEF],
     why: "core types differ",
 };
-const TYPES_AND_SIBLINGS: Ground = Ground {
+const TYPES_AND_SIBLINGS: MachineGround = MachineGround {
     candidates: &[&hsf::DEF, &joint::DEF],
     why: "core types differ, and SMT siblings share cores",
 };
 
-impl Ground {
+impl MachineGround {
     /// Returns the ground of a machine.
     pub fn of(topology: &Topology) -> &'static Self {
         let number = |by| topology.groups_by(by).len();
@@ -97,7 +97,7 @@ impl Ground {
     }
 
     /// Returns the policies for a load whose miss curves are known, or cannot be (`None`).
-    pub fn choice_by(&self, worth: Option<Worth>, cpus: usize) -> Choice {
+    pub fn choice_by(&self, worth: Option<CacheTimePart>, cpus: usize) -> Choice {
         let mut choice = self.choice();
         let Some(worth) = worth else {
             choice.why = format!("{}; miss curves are not known", self.why).into();

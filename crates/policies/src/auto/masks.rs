@@ -17,7 +17,7 @@ const FOREIGN: &str = "left alone: another program set its affinity mask";
 const FREE: &str = "steered again: its affinity mask is as wide as before";
 
 /// Mask of a thread, and its last placement.
-struct Mask {
+struct ThreadMask {
     /// Mask at the first decision.
     first: Arc<CpuSet>,
     now: Arc<CpuSet>,
@@ -25,7 +25,7 @@ struct Mask {
     is_foreign: bool,
 }
 
-impl Mask {
+impl ThreadMask {
     /// True if the last placement, or the admission of new and waking threads, explains a mask.
     fn explains(&self, mask: &CpuSet, topology: &Topology, table: Option<&AdmissionTable>) -> bool {
         let placed = match &self.target {
@@ -43,7 +43,7 @@ impl Mask {
 /// Masks of all living threads.
 #[derive(Default)]
 pub(super) struct Masks {
-    threads: BTreeMap<ThreadId, Mask>,
+    threads: BTreeMap<ThreadId, ThreadMask>,
     /// Admission table of the last placement that had one.
     table: Option<AdmissionTable>,
 }
@@ -56,7 +56,7 @@ impl Masks {
         let table = self.table.as_ref();
         let mut changes = Vec::new();
         for info in view.threads {
-            let mask = self.threads.entry(info.id).or_insert_with(|| Mask {
+            let mask = self.threads.entry(info.id).or_insert_with(|| ThreadMask {
                 first: Arc::clone(&info.allowed),
                 now: Arc::clone(&info.allowed),
                 target: None,

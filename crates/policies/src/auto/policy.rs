@@ -14,10 +14,10 @@ use countersteer_model::policy::{
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
 
-use super::curves::Curves;
-use super::ground::{Choice, Ground};
+use super::curves::MachineCurves;
+use super::ground::{Choice, MachineGround};
 use super::masks::Masks;
-use super::trial::{Arm, Trial, Verdict};
+use super::trial::{CandidateTrial, PresentBlock, TrialEvidence};
 use crate::abstain::Abstention;
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
@@ -29,7 +29,13 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
         default: "400",
         prose: "length of the blocks under Linux and under the policy that are compared, in ms",
     }],
-    make: |params, topology| Ok(Box::new(Auto::new(params, topology, Ground::of(topology))?)),
+    make: |params, topology| {
+        Ok(Box::new(AutoPolicy::new(
+            params,
+            topology,
+            MachineGround::of(topology),
+        )?))
+    },
 };
 
 /// Time without a policy after which the first one is tried again, least and most.
@@ -51,12 +57,12 @@ const HOME: &str = "where Linux last had it, to compare";
 const COMPARED: &str = "in a block under Linux, to compare";
 
 /// Policy that decides now.
-struct Candidate {
+struct RunningCandidate {
     /// Row of the ground.
     row: usize,
     name: &'static str,
     policy: Box<dyn Policy>,
-    trial: Trial,
+    trial: CandidateTrial,
     /// Its placements so far.
     held: PlacementState,
     /// Number of threads when the trial began.
@@ -69,20 +75,20 @@ struct Candidate {
     paused: Nanos,
 }
 
-pub(super) struct Auto {
+pub(super) struct AutoPolicy {
     needs: Needs,
     needs_changed: bool,
     topology: Arc<Topology>,
-    ground: &'static Ground,
+    ground: &'static MachineGround,
     /// Policies for the present load.
     choice: Choice,
     /// Miss curves until the choice is made; `None` where they change nothing.
-    curves: Option<Curves>,
+    curves: Option<MachineCurves>,
     /// Time since which the choice is open.
     open: Option<Nanos>,
     block: Nanos,
     few: usize,
-    candidate: Option<Candidate>,
+    candidate: Option<RunningCandidate>,
     /// Reason of threads that no candidate places.
     abstention: Abstention,
     /// Time at which the last candidate was dropped, and the number of threads then.
@@ -94,11 +100,11 @@ pub(super) struct Auto {
     last: Nanos,
 }
 
-impl Auto {
+impl AutoPolicy {
     pub fn new(
         params: &Params,
         topology: &Arc<Topology>,
-        ground: &'static Ground,
+        ground: &'static MachineGround,
     ) -> Result<Self, PolicyError> {
         let mut auto = Self {
             needs: Needs::NOTHING,
@@ -106,10 +112,10 @@ impl Auto {
             topology: Arc::clone(topology),
             ground,
             choice: ground.choice(),
-            curves: ground.asks_curves().then(|| Curves::new(topology)),
+            curves: ground.asks_curves().then(|| MachineCurves::new(topology)),
             open: Some(Nanos::ZERO),
             block: Nanos::from_secs_f64(params.number("block_ms", 1.0)? * 1e-3),
-            few: Ground::few(topology),
+            few: MachineGround::few(topology),
             candidate: None,
             abstention: Abstention::new(if ground.candidates.is_empty() {
                 ground.why
@@ -137,11 +143,11 @@ impl Auto {
         };
         let policy = (def.make)(&Params::parse(def, "")?, &self.topology)?;
         self.needs = policy.needs().clone();
-        self.candidate = Some(Candidate {
+        self.candidate = Some(RunningCandidate {
             row,
             name: def.name,
             policy,
-            trial: Trial::new(self.block),
+            trial: CandidateTrial::new(self.block),
             held: PlacementState::default(),
             load: 0,
             decided: Nanos::ZERO,
@@ -159,7 +165,7 @@ impl Auto {
         let linux = match &mut self.candidate {
             Some(candidate) => {
                 candidate.trial.note(view, passed);
-                candidate.trial.arm() == Arm::Linux || !candidate.trial.has_begun()
+                candidate.trial.arm() == PresentBlock::Linux || !candidate.trial.has_begun()
             }
             None => true,
         };
@@ -225,7 +231,7 @@ impl Auto {
         let since = self.open?;
         let curves = self.curves.as_mut()?;
         let candidate = self.candidate.as_ref()?;
-        if candidate.trial.arm() != Arm::Steer {
+        if candidate.trial.arm() != PresentBlock::Steer {
             return None;
         }
         curves.note(view);
@@ -248,11 +254,11 @@ fn is_another_load(threads: usize, before: usize) -> bool {
     threads.abs_diff(before) as f64 > ANOTHER_LOAD * before as f64
 }
 
-impl Candidate {
+impl RunningCandidate {
     /// Starts the comparison over if the number of threads changed. Returns true if it did.
     fn compare_load(&mut self, view: &View<'_>) -> bool {
         let threads = view.threads.len();
-        if !is_another_load(threads, self.load) || self.trial.arm() == Arm::Linux {
+        if !is_another_load(threads, self.load) || self.trial.arm() == PresentBlock::Linux {
             return false;
         }
         self.load = threads;
@@ -347,7 +353,7 @@ impl Candidate {
     }
 }
 
-impl Policy for Auto {
+impl Policy for AutoPolicy {
     fn needs(&self) -> &Needs {
         &self.needs
     }
@@ -363,7 +369,7 @@ impl Policy for Auto {
     }
 }
 
-impl Auto {
+impl AutoPolicy {
     fn choose(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
         self.note(view);
         self.resume(view);
@@ -394,30 +400,30 @@ impl Auto {
         }
         let before = candidate.trial.arm();
         let verdict = candidate.trial.turn(view.now);
-        if verdict == Some(Verdict::Dropped) {
+        if verdict == Some(TrialEvidence::Dropped) {
             let (rule, next) = (candidate.verdict(), candidate.row + 1);
             return self.give_up(view, rule, next);
         }
         match (before, candidate.trial.arm()) {
-            (Arm::Linux, Arm::Linux) => {
+            (PresentBlock::Linux, PresentBlock::Linux) => {
                 if std::mem::replace(&mut candidate.free, true) {
                     Placement::default()
                 } else {
                     candidate.release(view, COMPARED)
                 }
             }
-            (Arm::Linux, _) => {
+            (PresentBlock::Linux, _) => {
                 candidate.paused += view.now.since(candidate.decided);
                 candidate.held.retain(|id| view.lives(id));
                 candidate.held.placement()
             }
-            (_, Arm::Linux) => {
+            (_, PresentBlock::Linux) => {
                 candidate.free = false;
                 candidate.send_home(&self.home, view)
             }
             _ => {
                 let mut placement = candidate.steer(&why, view, rng);
-                if verdict == Some(Verdict::Adopted) {
+                if verdict == Some(TrialEvidence::Adopted) {
                     placement.threads = candidate.announce();
                 }
                 placement

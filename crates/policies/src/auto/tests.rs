@@ -17,9 +17,9 @@ use countersteer_model::signature::Signature;
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{CoreTypeId, CpuId, GroupId, Nanos, ProgramId, ThreadId};
 
-use super::curves::Worth;
-use super::ground::Ground;
-use super::policy::{Auto, DEF};
+use super::curves::CacheTimePart;
+use super::ground::MachineGround;
+use super::policy::{AutoPolicy, DEF};
 
 #[allow(dead_code, reason = "other tests look at more of it")]
 #[path = "../../tests/toy/mod.rs"]
@@ -79,7 +79,7 @@ const fn confining(name: &'static str, make: MakePolicy) -> PolicyDef {
 
 static BIG: PolicyDef = confining("big", |_, _| made(0));
 static SMALL: PolicyDef = confining("small", |_, _| made(1));
-static GROUND: Ground = Ground {
+static GROUND: MachineGround = MachineGround {
     candidates: &[&SMALL, &BIG],
     why: "this is a test",
 };
@@ -115,7 +115,7 @@ fn topology(text: &str) -> Arc<Topology> {
 }
 
 /// Runs a ground with a thread that Linux has on this CPU.
-fn run(ground: &'static Ground, cpu: u32, seconds: u64) -> Log {
+fn run(ground: &'static MachineGround, cpu: u32, seconds: u64) -> Log {
     run_while(ground, cpu, seconds, Happens::default())
 }
 
@@ -175,7 +175,7 @@ impl Engine for Eventful {
 }
 
 /// Runs it with events.
-fn run_while(ground: &'static Ground, cpu: u32, seconds: u64, happens: Happens) -> Log {
+fn run_while(ground: &'static MachineGround, cpu: u32, seconds: u64, happens: Happens) -> Log {
     let topology = topology(TWO_TYPES);
     let life = Life {
         threads: happens.threads,
@@ -189,7 +189,7 @@ fn run_while(ground: &'static Ground, cpu: u32, seconds: u64, happens: Happens) 
         all: Arc::clone(&topology.groups[0].cpus),
     };
     let params = Params::parse(&DEF, "").unwrap();
-    let mut auto = Auto::new(&params, &topology, ground).unwrap();
+    let mut auto = AutoPolicy::new(&params, &topology, ground).unwrap();
     let mut log = Log::default();
     let config = DriverConfig {
         period: PERIOD,
@@ -218,7 +218,7 @@ fn a_policy_that_slows_threads_down_is_dropped_with_the_figure_and_the_next_one_
 
 #[test]
 fn threads_are_left_to_linux_once_every_policy_was_dropped() {
-    static HARM: Ground = Ground {
+    static HARM: MachineGround = MachineGround {
         candidates: &[&SMALL],
         why: "this is a test",
     };
@@ -232,7 +232,7 @@ fn threads_are_left_to_linux_once_every_policy_was_dropped() {
 
 #[test]
 fn a_policy_that_helps_is_adopted_and_blocks_under_linux_become_rare() {
-    static HELP: Ground = Ground {
+    static HELP: MachineGround = MachineGround {
         candidates: &[&BIG, &SMALL],
         why: "this is a test",
     };
@@ -257,7 +257,7 @@ fn a_policy_that_helps_is_adopted_and_blocks_under_linux_become_rare() {
 
 #[test]
 fn a_thread_whose_mask_another_program_set_is_left_alone_until_it_is_free_again() {
-    static HELP: Ground = Ground {
+    static HELP: MachineGround = MachineGround {
         candidates: &[&BIG],
         why: "this is a test",
     };
@@ -282,7 +282,7 @@ fn a_thread_whose_mask_another_program_set_is_left_alone_until_it_is_free_again(
 
 #[test]
 fn another_number_of_threads_is_another_try_after_all_were_dropped() {
-    static HARM: Ground = Ground {
+    static HARM: MachineGround = MachineGround {
         candidates: &[&SMALL],
         why: "this is a test",
     };
@@ -311,7 +311,12 @@ fn the_ground_follows_from_core_types_caches_and_smt() {
         let path = format!("{}/../../machines/{name}.toml", env!("CARGO_MANIFEST_DIR"));
         topology(&std::fs::read_to_string(path).unwrap())
     };
-    let first = |topology: &Topology| Ground::of(topology).candidates.first().map(|def| def.name);
+    let first = |topology: &Topology| {
+        MachineGround::of(topology)
+            .candidates
+            .first()
+            .map(|def| def.name)
+    };
     for (machine, policy) in [
         ("core2-quad", "joint"),
         ("juno-2-4", "joint"),
@@ -356,7 +361,7 @@ fn miss_curves_choose_between_core_types_and_caches_and_the_reason_says_so() {
     let juno = topology(include_str!("../../../../machines/juno-2-4.toml"));
     let quad = topology(include_str!("../../../../machines/core2-quad.toml"));
     let worth = |mean: f64, most: f64, threads: usize| {
-        Some(Worth {
+        Some(CacheTimePart {
             mean,
             most,
             threads,
@@ -401,7 +406,7 @@ fn miss_curves_choose_between_core_types_and_caches_and_the_reason_says_so() {
             "caches decide 0.1 %",
         ),
     ] {
-        let choice = Ground::of(machine).choice_by(worth, machine.cpus.len());
+        let choice = MachineGround::of(machine).choice_by(worth, machine.cpus.len());
         assert_eq!(
             choice.candidates.first().map(|def| def.name),
             first,
@@ -461,7 +466,7 @@ fn curves_alone_do_not_leave_threads_to_linux_where_cores_share_more_than_caches
         ),
     ] {
         let machine = topology(text);
-        let ground = Ground::of(&machine);
+        let ground = MachineGround::of(&machine);
         assert_eq!(ground.asks_curves(), asks, "{}", machine.name);
     }
 }

@@ -24,7 +24,7 @@ const ANOTHER_PHASE: usize = 3;
 
 /// Present block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Arm {
+pub(super) enum PresentBlock {
     /// The candidate decides, and nothing is measured.
     Steer,
     /// The candidate decides, and speeds are measured.
@@ -35,7 +35,7 @@ pub(super) enum Arm {
 
 /// Result of the evidence so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum TrialEvidence {
     Open,
     Adopted,
     Dropped,
@@ -43,9 +43,9 @@ pub(super) enum Verdict {
 
 /// Trial of one candidate on one load.
 #[derive(Debug)]
-pub(super) struct Trial {
+pub(super) struct CandidateTrial {
     block: Nanos,
-    arm: Arm,
+    arm: PresentBlock,
     /// Start of the block.
     began: Nanos,
     /// Start of the next measured block.
@@ -58,15 +58,15 @@ pub(super) struct Trial {
     evidence: Evidence,
     /// Last gains, as long as all are below `SUSPECT`.
     losses: Vec<f64>,
-    verdict: Verdict,
+    verdict: TrialEvidence,
 }
 
-impl Trial {
+impl CandidateTrial {
     /// Trial with blocks of this length; it begins once the candidate acts.
     pub fn new(block: Nanos) -> Self {
         Self {
             block,
-            arm: Arm::Steer,
+            arm: PresentBlock::Steer,
             began: Nanos::ZERO,
             next: Nanos::NEVER,
             gap: LEAST,
@@ -76,7 +76,7 @@ impl Trial {
             linux: None,
             evidence: Evidence::default(),
             losses: Vec::new(),
-            verdict: Verdict::Open,
+            verdict: TrialEvidence::Open,
         }
     }
 
@@ -85,7 +85,7 @@ impl Trial {
         Self::new(self.block)
     }
 
-    pub const fn arm(&self) -> Arm {
+    pub const fn arm(&self) -> PresentBlock {
         self.arm
     }
 
@@ -114,18 +114,18 @@ impl Trial {
     pub fn note(&mut self, view: &View<'_>, passed: Nanos) {
         let settle = Nanos((self.block.0 as f64 * SETTLE) as u64);
         let counted = self.began + settle + passed <= view.now;
-        if self.arm != Arm::Steer && counted {
+        if self.arm != PresentBlock::Steer && counted {
             self.speeds.note(view, passed.as_secs_f64());
         }
     }
 
     /// Begins the next block if it is time to. Returns a verdict if it changed.
-    pub fn turn(&mut self, now: Nanos) -> Option<Verdict> {
-        if self.arm == Arm::Steer {
+    pub fn turn(&mut self, now: Nanos) -> Option<TrialEvidence> {
+        if self.arm == PresentBlock::Steer {
             if now >= self.next {
                 self.in_a_row = 0;
                 self.before = None;
-                self.begin(Arm::Candidate, now);
+                self.begin(PresentBlock::Candidate, now);
             }
             return None;
         }
@@ -133,15 +133,15 @@ impl Trial {
             return None;
         }
         let speeds = std::mem::take(&mut self.speeds);
-        if self.arm == Arm::Linux {
+        if self.arm == PresentBlock::Linux {
             self.linux = Some(speeds);
-            self.begin(Arm::Candidate, now);
+            self.begin(PresentBlock::Candidate, now);
             return None;
         }
         let pair = self.before.take().zip(self.linux.take());
         let Some((before, linux)) = pair else {
             self.before = Some(speeds);
-            self.begin(Arm::Linux, now);
+            self.begin(PresentBlock::Linux, now);
             return None;
         };
         self.in_a_row += 1;
@@ -151,11 +151,11 @@ impl Trial {
         let verdict = self.judge();
         let loses = self.evidence.gain() < SUSPECT || !self.losses.is_empty();
         let suspect = loses && self.in_a_row < IN_A_ROW;
-        if suspect && verdict != Verdict::Dropped {
+        if suspect && verdict != TrialEvidence::Dropped {
             self.before = Some(speeds);
-            self.begin(Arm::Linux, now);
+            self.begin(PresentBlock::Linux, now);
         } else {
-            self.begin(Arm::Steer, now);
+            self.begin(PresentBlock::Steer, now);
             self.next = now + self.gap;
             self.gap = Nanos(self.gap.0 * 2).min(MOST);
         }
@@ -178,17 +178,17 @@ impl Trial {
         }
     }
 
-    fn begin(&mut self, arm: Arm, now: Nanos) {
+    fn begin(&mut self, arm: PresentBlock, now: Nanos) {
         self.arm = arm;
         self.began = now;
         self.speeds = Speeds::default();
     }
 
-    fn judge(&self) -> Verdict {
+    fn judge(&self) -> TrialEvidence {
         match self.interval() {
-            Some((low, _)) if low > 0.0 => Verdict::Adopted,
-            Some((_, high)) if high < 0.0 => Verdict::Dropped,
-            _ => Verdict::Open,
+            Some((low, _)) if low > 0.0 => TrialEvidence::Adopted,
+            Some((_, high)) if high < 0.0 => TrialEvidence::Dropped,
+            _ => TrialEvidence::Open,
         }
     }
 }
@@ -199,9 +199,9 @@ mod tests {
 
     #[test]
     fn losses_in_a_row_end_the_evidence_of_an_earlier_phase() {
-        let mut trial = Trial::new(Nanos::from_millis(400));
+        let mut trial = CandidateTrial::new(Nanos::from_millis(400));
         (0..20).for_each(|_| trial.add(0.1));
-        assert_eq!(trial.judge(), Verdict::Adopted);
+        assert_eq!(trial.judge(), TrialEvidence::Adopted);
         for gain in [-0.2, -0.2, 0.1, -0.2, -0.2] {
             trial.add(gain);
         }
@@ -212,6 +212,6 @@ mod tests {
         for gain in [-0.21, -0.19, -0.2, -0.21] {
             trial.add(gain);
         }
-        assert_eq!(trial.judge(), Verdict::Dropped);
+        assert_eq!(trial.judge(), TrialEvidence::Dropped);
     }
 }

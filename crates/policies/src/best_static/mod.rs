@@ -25,7 +25,7 @@ mod tree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use self::search::{EXACT, Found, Search, Subject, kinds};
+use self::search::{BestMapping, EXACT, MappingSearch, SearchedThread, kinds};
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::ThreadForecast;
 use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
@@ -53,11 +53,11 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
     ],
     make: |params, _| {
         let choices = [
-            ("stp", Objective::Stp),
-            ("asp", Objective::Asp),
-            ("ipc", Objective::Ipc),
-            ("unfairness", Objective::Unfairness),
-            ("edp", Objective::Edp),
+            ("stp", MappingObjective::Stp),
+            ("asp", MappingObjective::Asp),
+            ("ipc", MappingObjective::Ipc),
+            ("unfairness", MappingObjective::Unfairness),
+            ("edp", MappingObjective::Edp),
         ];
         Ok(Box::new(BestStatic {
             objective: params.choice("objective", &choices)?,
@@ -75,7 +75,7 @@ const MARGIN: f64 = 0.02;
 
 /// Objective by which mappings are compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Objective {
+enum MappingObjective {
     Stp,
     Asp,
     Ipc,
@@ -83,7 +83,7 @@ enum Objective {
     Edp,
 }
 
-impl Objective {
+impl MappingObjective {
     const fn unit(self) -> &'static str {
         match self {
             Self::Stp => "system throughput of the best mapping with the thread here",
@@ -113,7 +113,7 @@ impl Objective {
         topology: &Topology,
     ) -> f64 {
         let sum = |f: fn(&ThreadForecast) -> f64| threads.iter().map(f).sum::<f64>();
-        let mut by_program: BTreeMap<ProgramId, Program> = BTreeMap::new();
+        let mut by_program: BTreeMap<ProgramId, SlowestSpeeds> = BTreeMap::new();
         for (thread, program) in threads.iter().zip(programs) {
             by_program.entry(*program).or_default().add(thread);
         }
@@ -152,7 +152,7 @@ impl Objective {
 }
 
 /// Slowest speeds among the threads of a program in a mapping.
-struct Program {
+struct SlowestSpeeds {
     threads: f64,
     ipc: f64,
     /// Speed of the slowest thread divided by its speed alone on the slowest cores.
@@ -161,7 +161,7 @@ struct Program {
     slowdown: f64,
 }
 
-impl Default for Program {
+impl Default for SlowestSpeeds {
     fn default() -> Self {
         Self {
             threads: 0.0,
@@ -172,7 +172,7 @@ impl Default for Program {
     }
 }
 
-impl Program {
+impl SlowestSpeeds {
     fn add(&mut self, thread: &ThreadForecast) {
         self.threads += 1.0;
         self.ipc += thread.ipc;
@@ -199,7 +199,7 @@ fn idle_w(mapping: &[CpuId], topology: &Topology) -> f64 {
 }
 
 struct BestStatic {
-    objective: Objective,
+    objective: MappingObjective,
     budget: f64,
     /// Program of each thread, and its affinity mask before this policy first placed it.
     allowed: BTreeMap<ThreadId, (ProgramId, Arc<CpuSet>)>,
@@ -232,12 +232,12 @@ impl BestStatic {
         true
     }
 
-    fn subjects(&self, topology: &Topology) -> Vec<Subject> {
+    fn subjects(&self, topology: &Topology) -> Vec<SearchedThread> {
         let machine = &topology.groups[0].cpus;
         let subject = |(&thread, (program, allowed)): (&ThreadId, &(ProgramId, Arc<CpuSet>))| {
             let usable = machine.is_subset(allowed) || !machine.intersects(allowed);
             let allowed = if usable { machine } else { allowed };
-            Subject {
+            SearchedThread {
                 thread,
                 program: *program,
                 allowed: Arc::clone(allowed),
@@ -247,7 +247,7 @@ impl BestStatic {
         self.allowed.iter().map(subject).collect()
     }
 
-    fn reason(&self, found: &Found, thread: usize, topology: &Topology) -> Reason {
+    fn reason(&self, found: &BestMapping, thread: usize, topology: &Topology) -> Reason {
         let rule = match (found.exact, self.allowed.len() > EXACT) {
             (true, _) => "best of all balanced mappings",
             (false, true) => {
@@ -274,8 +274,9 @@ impl BestStatic {
     }
 }
 
-fn anywhere(subjects: &[Subject], reason: &Reason) -> Placement {
-    let place = |s: &Subject| ThreadPlacement::new(s.thread, Target::Anywhere, reason.clone());
+fn anywhere(subjects: &[SearchedThread], reason: &Reason) -> Placement {
+    let place =
+        |s: &SearchedThread| ThreadPlacement::new(s.thread, Target::Anywhere, reason.clone());
     Placement {
         threads: subjects.iter().map(place).collect(),
         ..Placement::default()
@@ -305,7 +306,7 @@ impl Policy for BestStatic {
         let budget = (self.budget * part).max(1.0) as usize;
         let present: Vec<CpuId> = view.threads.iter().map(|t| t.cpu).collect();
         let chosen_by_linux = (!self.placed).then_some(present.as_slice());
-        let found = Search::new(&topology, &subjects, self.objective, budget, forecast).run(
+        let found = MappingSearch::new(&topology, &subjects, self.objective, budget, forecast).run(
             &present,
             chosen_by_linux,
             rng,
@@ -321,7 +322,7 @@ impl Policy for BestStatic {
                 .saw("predicted of leaving threads to Linux", shown(found.left));
             return anywhere(&subjects, &reason);
         }
-        let place = |(row, subject): (usize, &Subject)| {
+        let place = |(row, subject): (usize, &SearchedThread)| {
             let group = topology.group_of(*found.mapping.get(row)?, GroupBy::Cpu)?;
             let reason = self.reason(&found, row, &topology);
             Some(ThreadPlacement::new(
@@ -354,15 +355,15 @@ mod tests {
         };
         let cpus = [0, 2, 4].map(CpuId);
         let programs = [0, 0, 1].map(ProgramId);
-        let value = |objective: Objective, ips: [f64; 3]| {
+        let value = |objective: MappingObjective, ips: [f64; 3]| {
             objective.value(&ips.map(at), &programs, &cpus, &topology)
         };
         // Two threads on fast cores gain 1 together; a fast core for one of them alone gains nothing.
-        assert_eq!(value(Objective::Asp, [2.0, 2.0, 1.0]), 1.0);
-        assert_eq!(value(Objective::Asp, [2.0, 1.0, 2.0]), 1.0);
-        assert_eq!(value(Objective::Asp, [1.0, 1.0, 2.0]), 1.0);
-        assert_eq!(value(Objective::Asp, [2.0, 1.0, 1.0]), 0.0);
-        assert_eq!(value(Objective::Unfairness, [2.0, 1.0, 2.0]), -2.0);
-        assert_eq!(value(Objective::Stp, [2.0, 1.0, 2.0]), 1.5);
+        assert_eq!(value(MappingObjective::Asp, [2.0, 2.0, 1.0]), 1.0);
+        assert_eq!(value(MappingObjective::Asp, [2.0, 1.0, 2.0]), 1.0);
+        assert_eq!(value(MappingObjective::Asp, [1.0, 1.0, 2.0]), 1.0);
+        assert_eq!(value(MappingObjective::Asp, [2.0, 1.0, 1.0]), 0.0);
+        assert_eq!(value(MappingObjective::Unfairness, [2.0, 1.0, 2.0]), -2.0);
+        assert_eq!(value(MappingObjective::Stp, [2.0, 1.0, 2.0]), 1.5);
     }
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use rand::RngExt;
 
-use super::Objective;
-use super::tree::{Fill, Tree};
+use super::MappingObjective;
+use super::tree::{DomainFill, DomainTree};
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::Forecast;
 use countersteer_model::policy::PolicyRng;
@@ -29,7 +29,7 @@ const SAMPLES: usize = 8;
 const ALL_SWAPS: usize = 64;
 
 /// Thread whose CPU is searched for.
-pub(super) struct Subject {
+pub(super) struct SearchedThread {
     pub thread: ThreadId,
     pub program: ProgramId,
     /// CPUs that the thread's affinity mask allows.
@@ -39,7 +39,7 @@ pub(super) struct Subject {
 }
 
 /// Best mapping that a search has found, with the values of the others.
-pub(super) struct Found {
+pub(super) struct BestMapping {
     pub mapping: Vec<CpuId>,
     pub best: f64,
     pub worst: f64,
@@ -65,28 +65,28 @@ pub(super) fn kinds(topology: &Topology) -> impl Iterator<Item = &Group> {
         .chain(several(GroupBy::Llc))
 }
 
-pub(super) struct Search<'a> {
+pub(super) struct MappingSearch<'a> {
     topology: &'a Topology,
-    tree: Tree,
-    subjects: &'a [Subject],
+    tree: DomainTree,
+    subjects: &'a [SearchedThread],
     ids: Vec<ThreadId>,
     programs: Vec<ProgramId>,
     /// True if every thread may run on all CPUs, so that only even mappings need to be searched.
     even: bool,
-    objective: Objective,
+    objective: MappingObjective,
     budget: usize,
     forecast: &'a mut dyn Forecast,
     memo: BTreeMap<Vec<CpuId>, f64>,
     /// Indices in [`kinds`] of the groups that contain each CPU.
     groups_of: Vec<Vec<usize>>,
-    found: Found,
+    found: BestMapping,
 }
 
-impl<'a> Search<'a> {
+impl<'a> MappingSearch<'a> {
     pub fn new(
         topology: &'a Topology,
-        subjects: &'a [Subject],
-        objective: Objective,
+        subjects: &'a [SearchedThread],
+        objective: MappingObjective,
         budget: usize,
         forecast: &'a mut dyn Forecast,
     ) -> Self {
@@ -103,7 +103,7 @@ impl<'a> Search<'a> {
         };
         Self {
             topology,
-            tree: Tree::new(topology, &special),
+            tree: DomainTree::new(topology, &special),
             subjects,
             ids: subjects.iter().map(|s| s.thread).collect(),
             programs: subjects.iter().map(|s| s.program).collect(),
@@ -113,7 +113,7 @@ impl<'a> Search<'a> {
             forecast,
             memo: BTreeMap::new(),
             groups_of: topology.cpus.iter().map(|c| rows_of(c.id)).collect(),
-            found: Found {
+            found: BestMapping {
                 mapping: Vec::new(),
                 best: f64::NEG_INFINITY,
                 worst: f64::INFINITY,
@@ -132,11 +132,11 @@ impl<'a> Search<'a> {
         present: &[CpuId],
         chosen_by_linux: Option<&[CpuId]>,
         rng: &mut PolicyRng,
-    ) -> Found {
+    ) -> BestMapping {
         match self.exact_bounds() {
             Some((least, most)) => {
                 self.found.exact = true;
-                let mut fill = Fill::new(&self.tree, least, most);
+                let mut fill = DomainFill::new(&self.tree, least, most);
                 let mut mapping = Vec::with_capacity(self.subjects.len());
                 let _ = self.enumerate(&mut fill, &mut mapping, &mut Self::predict_new);
             }
@@ -183,7 +183,7 @@ impl<'a> Search<'a> {
         (first..=threads as u32).find_map(|most| {
             let mut count = 0;
             let budget = self.budget;
-            let mut fill = Fill::new(&self.tree, least, most);
+            let mut fill = DomainFill::new(&self.tree, least, most);
             let _ = self.enumerate(&mut fill, &mut Vec::new(), &mut |_, _| {
                 count += 1;
                 if count > budget {
@@ -203,7 +203,7 @@ impl<'a> Search<'a> {
     /// Calls `visit` for every balanced mapping, once per class of equivalent mappings.
     fn enumerate(
         &mut self,
-        fill: &mut Fill,
+        fill: &mut DomainFill,
         mapping: &mut Vec<CpuId>,
         visit: &mut dyn FnMut(&mut Self, &[CpuId]) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
@@ -354,7 +354,7 @@ impl<'a> Search<'a> {
     /// Moves one thread to the CPU with the best value and returns that value. Candidates are CPUs that hold no more threads
     /// than the thread's own CPU does without it. `None` if the budget is used up.
     fn try_moves(&mut self, thread: usize, mapping: &mut Vec<CpuId>, value: f64) -> Option<f64> {
-        let mut fill = Fill::new(&self.tree, 0, u32::MAX);
+        let mut fill = DomainFill::new(&self.tree, 0, u32::MAX);
         for (_, cpu) in mapping.iter().enumerate().filter(|(t, _)| *t != thread) {
             fill.add(&self.tree, *cpu);
         }

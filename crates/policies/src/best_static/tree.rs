@@ -13,10 +13,12 @@ use countersteer_model::cpuset::CpuSet;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::CpuId;
 
+use crate::relabel::matched;
+
 /// Index of the root domain, the machine.
 const ROOT: usize = 0;
 
-struct Node {
+struct DomainNode {
     parent: usize,
     /// Identifier of the subtree's shape. Subtrees of one parent with the same shape can be swapped without changing a
     /// prediction.
@@ -27,13 +29,13 @@ struct Node {
 }
 
 /// Tree of domains, from the machine to its CPUs.
-pub(super) struct Tree {
-    nodes: Vec<Node>,
+pub(super) struct DomainTree {
+    nodes: Vec<DomainNode>,
     leaf: Vec<usize>,
 }
 
 /// Number of threads in each domain of a tree, and the conditions for a balanced mapping.
-pub(super) struct Fill {
+pub(super) struct DomainFill {
     used: Vec<u32>,
     /// Upper bound on the number of threads per CPU.
     pub most: u32,
@@ -49,10 +51,10 @@ pub(super) struct Fill {
     owed: u32,
 }
 
-impl Tree {
+impl DomainTree {
     pub fn new(topology: &Topology, special: &[&CpuSet]) -> Self {
         let mut tree = Self {
-            nodes: vec![Node::under(ROOT)],
+            nodes: vec![DomainNode::under(ROOT)],
             leaf: Vec::with_capacity(topology.cpus.len()),
         };
         let mut rows: BTreeMap<(usize, u8, u32), usize> = BTreeMap::new();
@@ -61,7 +63,7 @@ impl Tree {
             let mut at = ROOT;
             for (kind, number, traits) in path(topology, cpu, special) {
                 at = *rows.entry((at, kind, number)).or_insert_with(|| {
-                    tree.nodes.push(Node::under(at));
+                    tree.nodes.push(DomainNode::under(at));
                     keys.push(format!("{kind} {traits}"));
                     let row = tree.nodes.len() - 1;
                     tree.nodes[at].children.push(row);
@@ -97,13 +99,13 @@ impl Tree {
     }
 
     /// Returns one CPU of each class of equivalent CPUs that can take another thread.
-    pub fn candidates(&self, fill: &Fill) -> Vec<CpuId> {
+    pub fn candidates(&self, fill: &DomainFill) -> Vec<CpuId> {
         let mut found = Vec::new();
         self.collect(ROOT, fill, &mut found);
         found
     }
 
-    fn collect(&self, row: usize, fill: &Fill, found: &mut Vec<CpuId>) {
+    fn collect(&self, row: usize, fill: &DomainFill, found: &mut Vec<CpuId>) {
         if let Some(cpu) = self.nodes[row].cpu {
             found.push(cpu);
             return;
@@ -184,32 +186,23 @@ impl Tree {
                 None => chosen[t] = self.nodes[to].cpu.unwrap_or(chosen[t]),
             }
         }
-        let mut pairs = Vec::new();
-        for (&from, threads) in &members {
-            for &onto in self.nodes[to]
-                .children
-                .iter()
-                .filter(|c| self.nodes[**c].shape == self.nodes[from].shape)
-            {
-                let stay = threads
-                    .iter()
-                    .filter(|t| here[**t].get(depth) == Some(&onto))
-                    .count();
-                pairs.push((std::cmp::Reverse(stay), from, onto));
-            }
-        }
-        pairs.sort_unstable();
-        let mut used = std::collections::BTreeSet::new();
-        for (_, from, onto) in pairs {
-            if members.contains_key(&from) && used.insert(onto) {
-                let threads = members.remove(&from).unwrap_or_default();
-                self.pair(depth + 1, onto, &threads, wanted, here, chosen);
+        let targets = &self.nodes[to].children;
+        let members: Vec<(usize, Vec<usize>)> = members.into_iter().collect();
+        let onto = matched(members.len(), targets.len(), |row, target| {
+            let ((from, threads), onto) = (&members[row], targets[target]);
+            let stays = |t: &&usize| here[**t].get(depth) == Some(&onto);
+            (self.nodes[onto].shape == self.nodes[*from].shape)
+                .then(|| threads.iter().filter(stays).count())
+        });
+        for ((_, threads), target) in members.iter().zip(onto) {
+            if let Some(target) = target {
+                self.pair(depth + 1, targets[target], threads, wanted, here, chosen);
             }
         }
     }
 }
 
-impl Node {
+impl DomainNode {
     const fn under(parent: usize) -> Self {
         Self {
             parent,
@@ -221,8 +214,8 @@ impl Node {
     }
 }
 
-impl Fill {
-    pub fn new(tree: &Tree, least: u32, most: u32) -> Self {
+impl DomainFill {
+    pub fn new(tree: &DomainTree, least: u32, most: u32) -> Self {
         let mut fill = Self {
             used: vec![0; tree.nodes.len()],
             most,
@@ -242,7 +235,7 @@ impl Fill {
     }
 
     /// Returns the number of threads on a CPU.
-    pub fn load(&self, tree: &Tree, cpu: CpuId) -> u32 {
+    pub fn load(&self, tree: &DomainTree, cpu: CpuId) -> u32 {
         self.used[tree.leaf[cpu.index()]]
     }
 
@@ -252,17 +245,17 @@ impl Fill {
         self.wanting.max(self.owed)
     }
 
-    pub fn add(&mut self, tree: &Tree, cpu: CpuId) {
+    pub fn add(&mut self, tree: &DomainTree, cpu: CpuId) {
         self.wanting -= u32::from(self.load(tree, cpu) < self.least);
         self.count(tree, cpu, |n| n + 1);
     }
 
-    pub fn remove(&mut self, tree: &Tree, cpu: CpuId) {
+    pub fn remove(&mut self, tree: &DomainTree, cpu: CpuId) {
         self.count(tree, cpu, |n| n - 1);
         self.wanting += u32::from(self.load(tree, cpu) < self.least);
     }
 
-    fn count(&mut self, tree: &Tree, cpu: CpuId, step: fn(u32) -> u32) {
+    fn count(&mut self, tree: &DomainTree, cpu: CpuId, step: fn(u32) -> u32) {
         let leaf = tree.leaf[cpu.index()];
         let core = tree.nodes[leaf].parent;
         let domain = tree.nodes[core].parent;
@@ -341,8 +334,8 @@ mod tests {
     use countersteer_model::testing;
 
     fn all(
-        tree: &Tree,
-        fill: &mut Fill,
+        tree: &DomainTree,
+        fill: &mut DomainFill,
         left: u32,
         so_far: &mut Vec<CpuId>,
         found: &mut Vec<Vec<CpuId>>,
@@ -362,9 +355,14 @@ mod tests {
         }
     }
 
-    fn mappings(machine: &str, threads: u32, least: u32, most: u32) -> (Tree, Vec<Vec<CpuId>>) {
-        let tree = Tree::new(&testing::topology(machine), &[]);
-        let mut fill = Fill::new(&tree, least, most);
+    fn mappings(
+        machine: &str,
+        threads: u32,
+        least: u32,
+        most: u32,
+    ) -> (DomainTree, Vec<Vec<CpuId>>) {
+        let tree = DomainTree::new(&testing::topology(machine), &[]);
+        let mut fill = DomainFill::new(&tree, least, most);
         let mut found = Vec::new();
         all(&tree, &mut fill, threads, &mut Vec::new(), &mut found);
         (tree, found)

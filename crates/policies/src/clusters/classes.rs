@@ -27,7 +27,7 @@ pub(super) const MOST: usize = 7;
 
 /// Speed and misses of a program with a number of ways.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Point {
+pub(crate) struct WayPoint {
     /// Instructions per cycle of the program.
     pub ipc: f64,
     /// Last-level cache misses per 1,000 cycles of the program.
@@ -35,11 +35,11 @@ pub(super) struct Point {
 }
 
 /// Measured speed and misses of a program by number of ways.
-pub(super) type Curve = BTreeMap<u32, Point>;
+pub(crate) type WayCurve = BTreeMap<u32, WayPoint>;
 
 /// Class of a program by its use of the shared cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum SensitivityClass {
     /// The program slows down with few ways.
     Sensitive,
     /// The program misses often with any number of ways, and evicts the lines of others.
@@ -48,7 +48,7 @@ pub(super) enum Class {
     Light,
 }
 
-impl Class {
+impl SensitivityClass {
     /// Returns the rule to report as the reason for the program's ways.
     pub const fn rule(self) -> &'static str {
         match self {
@@ -61,13 +61,13 @@ impl Class {
 
 /// Cluster: programs that share ways of the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     pub members: Vec<ProgramId>,
     pub ways: u32,
 }
 
 /// Returns the slowdown of a program with a number of ways, relative to the largest number measured.
-pub(super) fn slowdown(curve: &Curve, ways: f64) -> f64 {
+pub(super) fn slowdown(curve: &WayCurve, ways: f64) -> f64 {
     let whole = curve.last_key_value().map_or(0.0, |(_, point)| point.ipc);
     match at(curve, ways, |point| point.ipc) {
         Some(ipc) if ipc > 0.0 => (whole / ipc).max(1.0),
@@ -76,13 +76,13 @@ pub(super) fn slowdown(curve: &Curve, ways: f64) -> f64 {
 }
 
 /// Returns the misses per 1,000 cycles of a program with a number of ways.
-pub(super) fn misses(curve: &Curve, ways: f64) -> f64 {
+pub(super) fn misses(curve: &WayCurve, ways: f64) -> f64 {
     at(curve, ways, |point| point.mpkc).unwrap_or(0.0)
 }
 
 /// Returns a value of a curve. Values between measured points are interpolated; beyond them, the nearest holds. `None` if nothing
 /// is measured.
-fn at(curve: &Curve, ways: f64, value: impl Fn(&Point) -> f64) -> Option<f64> {
+fn at(curve: &WayCurve, ways: f64, value: impl Fn(&WayPoint) -> f64) -> Option<f64> {
     let below = curve.iter().rev().find(|(w, _)| f64::from(**w) <= ways);
     let above = curve.iter().find(|(w, _)| f64::from(**w) >= ways);
     match (below, above) {
@@ -96,38 +96,38 @@ fn at(curve: &Curve, ways: f64, value: impl Fn(&Point) -> f64) -> Option<f64> {
 }
 
 /// True if the program is slower with one way than with most ways, so that points in between are worth measuring.
-pub(super) fn gains(curve: &Curve) -> bool {
+pub(super) fn gains(curve: &WayCurve) -> bool {
     slowdown(curve, 1.0) >= SENSITIVE
 }
 
 /// Returns the class of a program from its measured points.
-pub(super) fn classify(curve: &Curve) -> Class {
+pub(super) fn classify(curve: &WayCurve) -> SensitivityClass {
     let most_misses = curve.values().map(|p| p.mpkc).fold(0.0, f64::max);
     if most_misses >= MANY_MISSES && slowdown(curve, 1.0) < STREAMING {
-        Class::Streaming
+        SensitivityClass::Streaming
     } else if slowdown(curve, 2.0) >= SENSITIVE {
-        Class::Sensitive
+        SensitivityClass::Sensitive
     } else {
-        Class::Light
+        SensitivityClass::Light
     }
 }
 
 /// Returns the clusters of programs in a cache of `ways` ways. Empty if no program is sensitive, since no program can gain
 /// then.
-pub(super) fn clusters(programs: &BTreeMap<ProgramId, &Curve>, ways: u32) -> Vec<Cluster> {
-    let of = |class: Class| -> Vec<ProgramId> {
+pub(crate) fn clusters(programs: &BTreeMap<ProgramId, &WayCurve>, ways: u32) -> Vec<Cluster> {
+    let of = |class: SensitivityClass| -> Vec<ProgramId> {
         let rows = programs
             .iter()
             .filter(|(_, curve)| classify(curve) == class);
         rows.map(|(id, _)| *id).collect()
     };
-    let streaming = of(Class::Streaming);
+    let streaming = of(SensitivityClass::Streaming);
     let reserved = (streaming.len().div_ceil(STREAMING_PER_WAY) as u32).min(STREAMING_WAYS);
     let own = ways.saturating_sub(reserved);
     let most = MOST
         .min(own as usize)
         .saturating_sub(usize::from(reserved > 0));
-    let groups = sensitive(programs, of(Class::Sensitive), most);
+    let groups = sensitive(programs, of(SensitivityClass::Sensitive), most);
     if groups.is_empty() || (groups.len() == 1 && reserved == 0) {
         return Vec::new();
     }
@@ -139,7 +139,7 @@ pub(super) fn clusters(programs: &BTreeMap<ProgramId, &Curve>, ways: u32) -> Vec
     let mut clusters: Vec<Cluster> = each
         .map(|(members, ways)| Cluster { members, ways })
         .collect();
-    let mut light = of(Class::Light).into_iter();
+    let mut light = of(SensitivityClass::Light).into_iter();
     if reserved > 0 {
         let missing = (STREAMING_PER_WAY * reserved as usize).saturating_sub(streaming.len());
         let beside = light.by_ref().take(missing * LIGHT_PER_STREAMING);
@@ -160,7 +160,7 @@ pub(super) fn clusters(programs: &BTreeMap<ProgramId, &Curve>, ways: u32) -> Vec
 /// Divides the sensitive programs into at most `most` groups of one program each. If there are more programs, those with
 /// the smallest slowdown with one way share the last group.
 fn sensitive(
-    programs: &BTreeMap<ProgramId, &Curve>,
+    programs: &BTreeMap<ProgramId, &WayCurve>,
     mut members: Vec<ProgramId>,
     most: usize,
 ) -> Vec<Vec<ProgramId>> {
@@ -182,7 +182,7 @@ fn sensitive(
 }
 
 /// Returns the sum of the slowdowns of a group's programs if each has an equal fraction of the group's ways.
-fn cost(programs: &BTreeMap<ProgramId, &Curve>, members: &[ProgramId], ways: u32) -> f64 {
+fn cost(programs: &BTreeMap<ProgramId, &WayCurve>, members: &[ProgramId], ways: u32) -> f64 {
     let part = f64::from(ways) / members.len() as f64;
     let curves = members.iter().filter_map(|id| programs.get(id));
     curves.map(|curve| slowdown(curve, part)).sum()
@@ -193,14 +193,14 @@ mod tests {
     use super::*;
 
     /// Curve with these speeds at 1, 2, 4 and 10 ways, and this many misses per 1,000 cycles.
-    fn curve(ipc: [f64; 4], mpkc: f64) -> Curve {
+    fn curve(ipc: [f64; 4], mpkc: f64) -> WayCurve {
         let points = [1, 2, 4, 10].into_iter().zip(ipc);
         points
-            .map(|(ways, ipc)| (ways, Point { ipc, mpkc }))
+            .map(|(ways, ipc)| (ways, WayPoint { ipc, mpkc }))
             .collect()
     }
 
-    fn named(curves: &[Curve]) -> BTreeMap<ProgramId, &Curve> {
+    fn named(curves: &[WayCurve]) -> BTreeMap<ProgramId, &WayCurve> {
         let ids = (0..).map(ProgramId);
         ids.zip(curves).collect()
     }
@@ -209,17 +209,23 @@ mod tests {
     fn classes_go_by_slowdown_and_misses() {
         assert_eq!(
             classify(&curve([0.5, 0.6, 0.8, 1.0], 20.0)),
-            Class::Sensitive
+            SensitivityClass::Sensitive
         );
         assert_eq!(
             classify(&curve([0.97, 0.98, 0.99, 1.0], 20.0)),
-            Class::Streaming
+            SensitivityClass::Streaming
         );
-        assert_eq!(classify(&curve([0.97, 0.98, 0.99, 1.0], 2.0)), Class::Light);
+        assert_eq!(
+            classify(&curve([0.97, 0.98, 0.99, 1.0], 2.0)),
+            SensitivityClass::Light
+        );
         // One way too few does not make a program sensitive.
-        assert_eq!(classify(&curve([0.8, 0.99, 1.0, 1.0], 2.0)), Class::Light);
+        assert_eq!(
+            classify(&curve([0.8, 0.99, 1.0, 1.0], 2.0)),
+            SensitivityClass::Light
+        );
         assert_eq!(slowdown(&curve([0.5, 0.6, 0.8, 1.0], 0.0), 3.0), 1.0 / 0.7);
-        assert_eq!(slowdown(&Curve::new(), 3.0), 1.0);
+        assert_eq!(slowdown(&WayCurve::new(), 3.0), 1.0);
     }
 
     #[test]
@@ -264,7 +270,7 @@ mod tests {
     fn all_programs_have_ways_whatever_their_number() {
         for ways in 2..13 {
             for count in 1..24 {
-                let curves: Vec<Curve> = (0..count)
+                let curves: Vec<WayCurve> = (0..count)
                     .map(|n| match n % 3 {
                         0 => curve([0.5, 0.6, 0.8, 1.0], 5.0),
                         1 => curve([1.0; 4], 30.0),

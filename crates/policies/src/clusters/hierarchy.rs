@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use countersteer_model::units::ProgramId;
 
-use super::classes::{Cluster, Curve, MOST, misses, slowdown};
+use super::classes::{Cluster, MOST, WayCurve, misses, slowdown};
 use crate::ways::lookahead;
 
 /// Steps per way in which a shared cache grows.
@@ -19,14 +19,14 @@ const STEPS: u32 = 8;
 
 /// Cluster under construction.
 #[derive(Clone)]
-struct Group<'a> {
-    members: Vec<(ProgramId, &'a Curve)>,
+struct OpenCluster<'a> {
+    members: Vec<(ProgramId, &'a WayCurve)>,
     /// Misses per 1,000 cycles of all members, and sizes of the members' shares in ways, by number of ways from one.
     shared: Vec<(f64, Vec<f64>)>,
 }
 
-impl<'a> Group<'a> {
-    fn new(members: Vec<(ProgramId, &'a Curve)>, ways: u32) -> Self {
+impl<'a> OpenCluster<'a> {
+    fn new(members: Vec<(ProgramId, &'a WayCurve)>, ways: u32) -> Self {
         let shared = shares(&members, ways);
         Self { members, shared }
     }
@@ -49,7 +49,7 @@ impl<'a> Group<'a> {
 }
 
 /// Returns misses of all members, and each member's size in ways, for one to `ways` shared ways.
-fn shares(members: &[(ProgramId, &Curve)], ways: u32) -> Vec<(f64, Vec<f64>)> {
+fn shares(members: &[(ProgramId, &WayCurve)], ways: u32) -> Vec<(f64, Vec<f64>)> {
     let mut sizes = vec![0.0; members.len()];
     let of = |sizes: &[f64]| -> Vec<f64> {
         let each = members.iter().zip(sizes);
@@ -76,7 +76,7 @@ fn shares(members: &[(ProgramId, &Curve)], ways: u32) -> Vec<(f64, Vec<f64>)> {
 }
 
 /// Returns the area between the misses of both groups when they share ways, and under the best partition of the same ways.
-fn distance(a: &Group<'_>, b: &Group<'_>) -> f64 {
+fn distance(a: &OpenCluster<'_>, b: &OpenCluster<'_>) -> f64 {
     let both = a.joined(b);
     let most = both.shared.len();
     let divided = |ways: usize| {
@@ -91,12 +91,14 @@ fn distance(a: &Group<'_>, b: &Group<'_>) -> f64 {
 /// Returns the clusters with the lowest estimated cost of all slowdowns. Empty if no division is estimated to be better than the
 /// shared cache.
 pub(super) fn clusters(
-    programs: &BTreeMap<ProgramId, &Curve>,
+    programs: &BTreeMap<ProgramId, &WayCurve>,
     ways: u32,
     cost: impl Fn(&mut dyn Iterator<Item = f64>) -> f64,
 ) -> Vec<Cluster> {
     let alone = programs.iter().map(|(id, curve)| (*id, *curve));
-    let mut groups: Vec<Group<'_>> = alone.map(|member| Group::new(vec![member], ways)).collect();
+    let mut groups: Vec<OpenCluster<'_>> = alone
+        .map(|member| OpenCluster::new(vec![member], ways))
+        .collect();
     let mut best = (f64::INFINITY, Vec::new());
     while !groups.is_empty() {
         if groups.len() <= MOST.min(ways as usize) {
@@ -121,7 +123,7 @@ pub(super) fn clusters(
     if best.1.len() < 2 { Vec::new() } else { best.1 }
 }
 
-fn divide(groups: &[Group<'_>], ways: u32) -> Vec<u32> {
+fn divide(groups: &[OpenCluster<'_>], ways: u32) -> Vec<u32> {
     let rows = groups.iter().map(|group| {
         let misses = group.shared.iter().map(|(misses, _)| *misses);
         misses.collect::<Vec<f64>>()
@@ -129,7 +131,7 @@ fn divide(groups: &[Group<'_>], ways: u32) -> Vec<u32> {
     lookahead(&rows.collect::<Vec<_>>(), ways)
 }
 
-fn named(groups: &[Group<'_>], counts: &[u32]) -> Vec<Cluster> {
+fn named(groups: &[OpenCluster<'_>], counts: &[u32]) -> Vec<Cluster> {
     let each = groups.iter().zip(counts);
     each.map(|(group, ways)| Cluster {
         members: group.members.iter().map(|(id, _)| *id).collect(),
@@ -139,7 +141,7 @@ fn named(groups: &[Group<'_>], counts: &[u32]) -> Vec<Cluster> {
 }
 
 /// Returns the rows of the two nearest groups, in order; `None` if there is one group.
-fn nearest(groups: &[Group<'_>]) -> Option<(usize, usize)> {
+fn nearest(groups: &[OpenCluster<'_>]) -> Option<(usize, usize)> {
     let pairs = (0..groups.len()).flat_map(|a| (a + 1..groups.len()).map(move |b| (a, b)));
     let distances = pairs.map(|(a, b)| (distance(&groups[a], &groups[b]), (a, b)));
     let nearest = distances.min_by(|x, y| x.0.total_cmp(&y.0));
@@ -148,15 +150,15 @@ fn nearest(groups: &[Group<'_>]) -> Option<(usize, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::classes::Point;
+    use super::super::classes::WayPoint;
     use super::*;
 
     /// Curve whose speed falls with misses, at 1 to 11 ways: `misses` per 1,000 cycles with N ways.
-    fn curve(misses: impl Fn(u32) -> f64) -> Curve {
+    fn curve(misses: impl Fn(u32) -> f64) -> WayCurve {
         let points = (1..12).map(|ways| {
             let mpkc = misses(ways);
             let ipc = 1.0 / (1.0 + mpkc / 20.0);
-            (ways, Point { ipc, mpkc })
+            (ways, WayPoint { ipc, mpkc })
         });
         points.collect()
     }
@@ -173,7 +175,7 @@ mod tests {
     fn streams_share_and_a_program_that_reuses_its_lines_is_alone() {
         let stream = curve(|_| 30.0);
         let reuse = curve(|ways| if ways < 6 { 20.0 } else { 0.5 });
-        let programs: BTreeMap<ProgramId, &Curve> = ids(&[0, 1, 2])
+        let programs: BTreeMap<ProgramId, &WayCurve> = ids(&[0, 1, 2])
             .into_iter()
             .zip([&stream, &reuse, &stream])
             .collect();
@@ -204,7 +206,7 @@ mod tests {
     fn programs_that_lose_nothing_by_sharing_are_not_divided() {
         let stream = curve(|_| 30.0);
         let idle = curve(|_| 0.0);
-        let programs: BTreeMap<ProgramId, &Curve> = ids(&[0, 1, 2])
+        let programs: BTreeMap<ProgramId, &WayCurve> = ids(&[0, 1, 2])
             .into_iter()
             .zip([&stream, &idle, &stream])
             .collect();
@@ -223,13 +225,13 @@ mod tests {
             curve(|ways| if ways < 3 { 9.0 } else { 1.0 }),
         ];
         for rotation in 0..kinds.len() {
-            let members: Vec<(ProgramId, &Curve)> = (0..4)
+            let members: Vec<(ProgramId, &WayCurve)> = (0..4)
                 .map(|n| (ProgramId(n), &kinds[(rotation + n as usize) % kinds.len()]))
                 .collect();
             let found = clusters(&members.iter().copied().collect(), 8, mean);
             let estimate = |clusters: &[(Vec<usize>, u32)]| -> f64 {
                 let each = clusters.iter().map(|(rows, ways)| {
-                    let group = Group::new(rows.iter().map(|r| members[*r]).collect(), 8);
+                    let group = OpenCluster::new(rows.iter().map(|r| members[*r]).collect(), 8);
                     group.slowdowns(*ways).sum::<f64>()
                 });
                 each.sum()

@@ -20,16 +20,16 @@
 //! insensitive, and nothing is divided. Loses: with phases and programs shorter than the measurement takes, about a second for
 //! each sensitive program, in which other programs have less of the cache. Threads are left to Linux everywhere.
 
-mod classes;
+pub(crate) mod classes;
 mod hierarchy;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::classes::{Cluster, Curve, Point, classify, clusters, gains, slowdown};
+use self::classes::{Cluster, WayCurve, WayPoint, classify, clusters, gains, slowdown};
 use crate::abstain::Abstention;
 use crate::ways::only_cache;
 use countersteer_model::placement::{
-    CacheClass, CacheShare, Members, Placement, Reason, Target, ThreadPlacement, Ways,
+    CacheShare, Members, Placement, Reason, Target, ThreadPlacement, WayClass, Ways,
 };
 use countersteer_model::policy::{
     Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View,
@@ -85,21 +85,21 @@ const UNDONE: &str = "no division: the one that was tried did not help";
 
 /// Objective by which the trial of a division is judged.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Objective {
+enum DivisionObjective {
     Throughput,
     Fairness,
 }
 
 /// Method by which clusters are found.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum By {
+enum ClusterMethod {
     Classes,
     Misses,
 }
 
 /// Step of the measurement that is in progress.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum MeasurementStep {
     /// All programs are measured with the whole cache.
     Whole,
     /// One program is measured with ways that no other program may use.
@@ -112,16 +112,16 @@ enum Step {
 
 /// Sums of a program's speed and misses over the samples of a step.
 #[derive(Clone, Copy, Default)]
-struct Sums {
+struct StepSums {
     ipc: f64,
     mpkc: f64,
     count: u32,
 }
 
-impl Sums {
-    fn mean(self) -> Option<Point> {
+impl StepSums {
+    fn mean(self) -> Option<WayPoint> {
         let count = f64::from(self.count);
-        (self.count > 0).then(|| Point {
+        (self.count > 0).then(|| WayPoint {
             ipc: self.ipc / count,
             mpkc: self.mpkc / count,
         })
@@ -132,19 +132,19 @@ struct Clusters {
     needs: Needs,
     sample: Nanos,
     again: Nanos,
-    by: By,
-    objective: Objective,
+    by: ClusterMethod,
+    objective: DivisionObjective,
     llc: GroupId,
     ways: u32,
     abstention: Option<Abstention>,
     /// Programs that have threads, or had some recently.
     programs: BTreeSet<ProgramId>,
-    curves: BTreeMap<ProgramId, Curve>,
-    step: Step,
+    curves: BTreeMap<ProgramId, WayCurve>,
+    step: MeasurementStep,
     /// Start of the current step.
     began: Nanos,
     /// Sums of each program's samples in the current step.
-    sums: BTreeMap<ProgramId, Sums>,
+    sums: BTreeMap<ProgramId, StepSums>,
     /// Instructions per cycle of each program with the whole cache.
     whole: BTreeMap<ProgramId, f64>,
     /// Rule reported for placements of threads while no class determines their ways.
@@ -160,21 +160,27 @@ impl Clusters {
         };
         let cache = only_cache(topology);
         let objectives = [
-            ("throughput", Objective::Throughput),
-            ("fairness", Objective::Fairness),
+            ("throughput", DivisionObjective::Throughput),
+            ("fairness", DivisionObjective::Fairness),
         ];
         Ok(Self {
             needs: Needs::metrics(&["ipc", "llc_mpki"]),
             sample: millis("sample_ms")?,
             again: millis("again_ms")?,
-            by: params.choice("by", &[("classes", By::Classes), ("misses", By::Misses)])?,
+            by: params.choice(
+                "by",
+                &[
+                    ("classes", ClusterMethod::Classes),
+                    ("misses", ClusterMethod::Misses),
+                ],
+            )?,
             objective: params.choice("objective", &objectives)?,
             llc: cache.map_or(GroupId(0), |(group, _)| group),
             ways: cache.map_or(0, |(_, ways)| ways),
             abstention: Abstention::anyhow(DEF.name, topology),
             programs: BTreeSet::new(),
             curves: BTreeMap::new(),
-            step: Step::Held,
+            step: MeasurementStep::Held,
             began: Nanos::ZERO,
             sums: BTreeMap::new(),
             whole: BTreeMap::new(),
@@ -212,7 +218,7 @@ impl Clusters {
         }
     }
 
-    fn begin(&mut self, step: Step, now: Nanos) {
+    fn begin(&mut self, step: MeasurementStep, now: Nanos) {
         self.step = step;
         self.began = now;
         self.sums.clear();
@@ -220,22 +226,22 @@ impl Clusters {
 
     /// Ends the current step if its time is over, and begins the next one. Returns the new partitions; `None` if they do not
     /// change.
-    fn proceed(&mut self, now: Nanos) -> Option<Vec<CacheClass>> {
+    fn proceed(&mut self, now: Nanos) -> Option<Vec<WayClass>> {
         let over = |samples: u64| now.since(self.began).0 >= self.sample.0 * samples;
         match self.step {
-            Step::Whole if over(1) => {
+            MeasurementStep::Whole if over(1) => {
                 let speeds = self.sums.iter();
                 self.whole = speeds
                     .filter_map(|(id, sums)| Some((*id, sums.mean()?.ipc)))
                     .collect();
                 Some(self.next(now))
             }
-            Step::Sample { program, ways } if over(1) => {
+            MeasurementStep::Sample { program, ways } if over(1) => {
                 let seen = self.sums.get(&program).and_then(|sums| sums.mean());
                 if seen.is_none() && !over(WAIT) {
                     return None;
                 }
-                let none = Point {
+                let none = WayPoint {
                     ipc: 0.0,
                     mpkc: 0.0,
                 };
@@ -243,18 +249,18 @@ impl Clusters {
                 curve.insert(ways, seen.unwrap_or(none));
                 Some(self.next(now))
             }
-            Step::Trial if over(TRIAL) => {
+            MeasurementStep::Trial if over(TRIAL) => {
                 let helped = self.helped();
-                self.begin(Step::Held, now);
+                self.begin(MeasurementStep::Held, now);
                 if helped {
                     return None;
                 }
                 self.decided(Some(UNDONE));
                 Some(Vec::new())
             }
-            Step::Held if now.since(self.began) >= self.again => {
+            MeasurementStep::Held if now.since(self.began) >= self.again => {
                 self.curves.clear();
-                self.begin(Step::Whole, now);
+                self.begin(MeasurementStep::Whole, now);
                 Some(Vec::new())
             }
             _ => None,
@@ -263,9 +269,9 @@ impl Clusters {
 
     /// Begins to measure the next program, or begins the trial of a division if all programs are measured. Returns the
     /// partitions.
-    fn next(&mut self, now: Nanos) -> Vec<CacheClass> {
+    fn next(&mut self, now: Nanos) -> Vec<WayClass> {
         if let Some((program, ways)) = self.unmeasured() {
-            self.begin(Step::Sample { program, ways }, now);
+            self.begin(MeasurementStep::Sample { program, ways }, now);
             let others = self.programs.iter().copied().filter(|id| *id != program);
             let others = Cluster {
                 members: others.collect(),
@@ -278,16 +284,23 @@ impl Clusters {
         let curves = known.filter_map(|id| Some((*id, self.curves.get(id)?)));
         let curves = curves.collect();
         let clusters = match (self.by, self.objective) {
-            (By::Classes, _) => clusters(&curves, self.ways),
-            (By::Misses, Objective::Throughput) => {
+            (ClusterMethod::Classes, _) => clusters(&curves, self.ways),
+            (ClusterMethod::Misses, DivisionObjective::Throughput) => {
                 hierarchy::clusters(&curves, self.ways, |each| each.map(f64::ln).sum())
             }
-            (By::Misses, Objective::Fairness) => {
+            (ClusterMethod::Misses, DivisionObjective::Fairness) => {
                 hierarchy::clusters(&curves, self.ways, |each| unfairness(each))
             }
         };
         let divided = !clusters.is_empty();
-        self.begin(if divided { Step::Trial } else { Step::Held }, now);
+        self.begin(
+            if divided {
+                MeasurementStep::Trial
+            } else {
+                MeasurementStep::Held
+            },
+            now,
+        );
         self.decided((!divided).then_some(NO_GAIN));
         self.masks(&clusters)
     }
@@ -295,7 +308,7 @@ impl Clusters {
     /// Returns the program and number of ways to measure next; `None` if all are measured.
     fn unmeasured(&self) -> Option<(ProgramId, u32)> {
         let most = self.ways - 1;
-        let empty = Curve::new();
+        let empty = WayCurve::new();
         self.programs.iter().find_map(|id| {
             let curve = self.curves.get(id).unwrap_or(&empty);
             let ends = [most, 1].into_iter();
@@ -313,7 +326,7 @@ impl Clusters {
     }
 
     /// Returns the partitions of the clusters; their ways follow each other in the cache.
-    fn masks(&self, clusters: &[Cluster]) -> Vec<CacheClass> {
+    fn masks(&self, clusters: &[Cluster]) -> Vec<WayClass> {
         let mut first = 0;
         let class = |(row, cluster): (usize, &Cluster)| {
             let ways = Ways {
@@ -321,7 +334,7 @@ impl Clusters {
                 count: cluster.ways,
             };
             first += cluster.ways;
-            CacheClass {
+            WayClass {
                 name: format!("cluster{row}").into(),
                 members: Members::Programs(cluster.members.clone()),
                 shares: vec![CacheShare {
@@ -343,14 +356,14 @@ impl Clusters {
         });
         let pairs: Vec<(f64, f64, f64)> = pairs.collect();
         match self.objective {
-            Objective::Throughput => {
+            DivisionObjective::Throughput => {
                 let sum: f64 = pairs
                     .iter()
                     .map(|(now, before, _)| (now / before).ln())
                     .sum();
                 sum / pairs.len().max(1) as f64 > GAIN
             }
-            Objective::Fairness => {
+            DivisionObjective::Fairness => {
                 let now = pairs.iter().map(|(now, _, best)| best / now);
                 let before = pairs.iter().map(|(_, before, best)| best / before);
                 unfairness(now) < unfairness(before)
@@ -369,7 +382,7 @@ impl Clusters {
             }
             let curve = self.curves.get(&thread.program);
             let reason = match (self.rule, curve) {
-                (None, Some(_)) if self.by == By::Misses => Reason::rule(JOINED),
+                (None, Some(_)) if self.by == ClusterMethod::Misses => Reason::rule(JOINED),
                 (None, Some(curve)) => Reason::rule(classify(curve).rule()),
                 (rule, _) => Reason::rule(rule.unwrap_or(MEASURED)),
             };
@@ -406,9 +419,9 @@ impl Policy for Clusters {
         self.note(view);
         let caches = if self.admit(view) {
             let step = if self.programs.len() > 1 {
-                Step::Whole
+                MeasurementStep::Whole
             } else {
-                Step::Held
+                MeasurementStep::Held
             };
             self.begin(step, view.now);
             let alone = self.programs.len() < 2;

@@ -26,7 +26,7 @@ const UNSEEN: f64 = 0.1;
 
 /// Class of a thread by its use of a shared cache (CMPSched$im, section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Class {
+pub(super) enum CacheUseClass {
     /// The thread misses often at any occupancy, and evicts the lines of others.
     Poison,
     /// The thread misses less if it holds more lines.
@@ -37,7 +37,7 @@ pub(super) enum Class {
 
 /// Average occupancy, misses and IPC of a thread in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Use {
+pub(super) struct IntervalUse {
     pub occupancy: f64,
     pub mpki: f64,
     pub ipc: f64,
@@ -45,34 +45,34 @@ pub(super) struct Use {
 
 /// Evidence about one thread's use of the cache.
 #[derive(Clone, Debug)]
-pub(super) struct Evidence {
+pub(super) struct CacheEvidence {
     pub thread: ThreadId,
     /// Last time at which the thread ran or was runnable; `None` if it never was.
     pub stirred: Option<Nanos>,
     /// Averages of the last interval in which the thread ran.
-    pub last: Option<Use>,
+    pub last: Option<IntervalUse>,
     /// Instructions per cycle in the interval that just ended; `None` if the thread did not run.
     pub ipc: Option<f64>,
     /// Class of the thread.
-    pub class: Class,
+    pub class: CacheUseClass,
     /// True if the thread is in the half of the threads with the larger occupancies.
     pub large: bool,
-    sum: Use,
+    sum: IntervalUse,
     samples: u32,
-    least: Option<Use>,
-    most: Option<Use>,
+    least: Option<IntervalUse>,
+    most: Option<IntervalUse>,
 }
 
-impl Evidence {
+impl CacheEvidence {
     pub const fn new(thread: ThreadId) -> Self {
         Self {
             thread,
             stirred: None,
             last: None,
             ipc: None,
-            class: Class::Neutral,
+            class: CacheUseClass::Neutral,
             large: false,
-            sum: Use {
+            sum: IntervalUse {
                 occupancy: 0.0,
                 mpki: 0.0,
                 ipc: 0.0,
@@ -103,7 +103,7 @@ impl Evidence {
         if n == 0.0 {
             return;
         }
-        let seen = Use {
+        let seen = IntervalUse {
             occupancy: sum.occupancy / n,
             mpki: sum.mpki / n,
             ipc: sum.ipc / n,
@@ -112,12 +112,12 @@ impl Evidence {
         self.remember(seen);
     }
 
-    fn remember(&mut self, seen: Use) {
+    fn remember(&mut self, seen: IntervalUse) {
         let (Some(least), Some(most)) = (self.least, self.most) else {
             return self.start_over(seen);
         };
         // Other misses at equal occupancy mean another phase, to which the earlier evidence does not apply.
-        let changed = |old: Use| {
+        let changed = |old: IntervalUse| {
             let a = old.mpki.max(FEW);
             let b = seen.mpki.max(FEW);
             ratio(old.occupancy, seen.occupancy) < SAME_ROOM && ratio(a, b) > NEW_PHASE
@@ -125,7 +125,7 @@ impl Evidence {
         if changed(least) || changed(most) {
             return self.start_over(seen);
         }
-        let blend = |old: Use| Use {
+        let blend = |old: IntervalUse| IntervalUse {
             occupancy: (old.occupancy + seen.occupancy) / 2.0,
             mpki: (old.mpki + seen.mpki) / 2.0,
             ipc: (old.ipc + seen.ipc) / 2.0,
@@ -141,13 +141,13 @@ impl Evidence {
         }
     }
 
-    fn start_over(&mut self, seen: Use) {
+    fn start_over(&mut self, seen: IntervalUse) {
         (self.least, self.most) = (Some(seen), Some(seen));
     }
 
     /// Returns the intervals with the least and with the most occupancy; `None` if the occupancies are too close to compare
     /// misses.
-    fn contrast(&self) -> Option<(Use, Use)> {
+    fn contrast(&self) -> Option<(IntervalUse, IntervalUse)> {
         let least = self.least?;
         let most = self.most?;
         (most.occupancy >= CONTRAST * least.occupancy && least.occupancy > 0.0)
@@ -190,14 +190,14 @@ impl Evidence {
         // CMPSched$im, section 4.3: in the upper half by occupancy, threads with many misses are poison and the others vulnerable.
         // A known elasticity overrides the occupancy.
         self.class = match (mpki > threshold, self.elasticity()) {
-            (true, Some(e)) if e < ELASTIC => Class::Poison,
-            (true, Some(_)) => Class::Vulnerable,
-            (true, None) if self.large => Class::Poison,
+            (true, Some(e)) if e < ELASTIC => CacheUseClass::Poison,
+            (true, Some(_)) => CacheUseClass::Vulnerable,
+            (true, None) if self.large => CacheUseClass::Poison,
             // A thread with many misses and a low occupancy counts as short of cache until its elasticity is known.
-            (true, None) => Class::Vulnerable,
-            (false, Some(e)) if e >= ELASTIC && missed_less => Class::Vulnerable,
-            (false, _) if self.large => Class::Vulnerable,
-            _ => Class::Neutral,
+            (true, None) => CacheUseClass::Vulnerable,
+            (false, Some(e)) if e >= ELASTIC && missed_less => CacheUseClass::Vulnerable,
+            (false, _) if self.large => CacheUseClass::Vulnerable,
+            _ => CacheUseClass::Neutral,
         };
     }
 
@@ -207,12 +207,12 @@ impl Evidence {
         let misses = self.last.is_some_and(|l| l.mpki > threshold);
         match self.class {
             _ if self.last.is_none() => "nothing known yet: taken as neutral",
-            Class::Poison if proven => "poison: misses as much however much it holds",
-            Class::Poison => "poison: holds much and misses much",
-            Class::Vulnerable if proven => "vulnerable: missed less when it had room",
-            Class::Vulnerable if misses => "vulnerable: misses much and holds little",
-            Class::Vulnerable => "vulnerable: holds much and hits",
-            Class::Neutral => "neutral: holds little and misses little",
+            CacheUseClass::Poison if proven => "poison: misses as much however much it holds",
+            CacheUseClass::Poison => "poison: holds much and misses much",
+            CacheUseClass::Vulnerable if proven => "vulnerable: missed less when it had room",
+            CacheUseClass::Vulnerable if misses => "vulnerable: misses much and holds little",
+            CacheUseClass::Vulnerable => "vulnerable: holds much and hits",
+            CacheUseClass::Neutral => "neutral: holds little and misses little",
         }
     }
 }
@@ -226,8 +226,8 @@ fn ratio(a: f64, b: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn after(uses: &[(f64, f64)], large: bool) -> Evidence {
-        let mut evidence = Evidence::new(ThreadId(0));
+    fn after(uses: &[(f64, f64)], large: bool) -> CacheEvidence {
+        let mut evidence = CacheEvidence::new(ThreadId(0));
         for &(mib, mpki) in uses {
             evidence.note(Some(mib), Some(mpki), Some(1.0));
             evidence.close();
@@ -241,7 +241,7 @@ mod tests {
     fn misses_that_do_not_answer_to_room_are_poison() {
         assert_eq!(
             after(&[(1.0, 30.0), (3.0, 29.0)], false).class,
-            Class::Poison
+            CacheUseClass::Poison
         );
     }
 
@@ -249,24 +249,24 @@ mod tests {
     fn misses_that_fall_with_room_are_vulnerable_whatever_is_left_of_them() {
         assert_eq!(
             after(&[(1.0, 40.0), (3.0, 15.0)], true).class,
-            Class::Vulnerable,
+            CacheUseClass::Vulnerable,
             "still above the threshold"
         );
         assert_eq!(
             after(&[(1.0, 40.0), (3.0, 5.0)], false).class,
-            Class::Vulnerable,
+            CacheUseClass::Vulnerable,
             "below it by now"
         );
     }
 
     #[test]
     fn without_contrast_the_papers_rule_decides() {
-        assert_eq!(after(&[(3.0, 30.0)], true).class, Class::Poison);
-        assert_eq!(after(&[(3.0, 3.0)], true).class, Class::Vulnerable);
-        assert_eq!(after(&[(0.3, 3.0)], false).class, Class::Neutral);
+        assert_eq!(after(&[(3.0, 30.0)], true).class, CacheUseClass::Poison);
+        assert_eq!(after(&[(3.0, 3.0)], true).class, CacheUseClass::Vulnerable);
+        assert_eq!(after(&[(0.3, 3.0)], false).class, CacheUseClass::Neutral);
         assert_eq!(
             after(&[(0.3, 30.0)], false).class,
-            Class::Vulnerable,
+            CacheUseClass::Vulnerable,
             "robbed"
         );
     }

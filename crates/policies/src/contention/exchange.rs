@@ -5,7 +5,8 @@
 //! the lines that the other threads under its cache load. Threads of its own core slot do not count, since they never run at
 //! the same time.
 
-use super::mapping::{Caches, Spot};
+use super::mapping::Caches;
+use crate::relabel::Spot;
 
 /// Threshold: minimum fraction of the predicted loss that an exchange must save per moved thread.
 const PROMISE: f64 = 0.05;

@@ -8,6 +8,8 @@
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{CpuId, GroupId};
 
+use crate::relabel::{self, Mapping, Spot, Ties};
+
 /// Last-level caches of the machine, with their core slots.
 pub(super) struct Caches {
     pub rows: Vec<CacheRow>,
@@ -26,12 +28,6 @@ pub(super) struct CacheRow {
     /// Core group of each core slot: the core, or the CPU if cores run several threads at once.
     pub slots: Vec<GroupId>,
 }
-
-/// Threads by cache and core slot, as indices in the caller's list.
-pub(super) type Mapping = Vec<Vec<Vec<usize>>>;
-
-/// Place of a thread: index of the cache, and index of the core slot within the cache.
-pub(super) type Spot = (usize, usize);
 
 impl Caches {
     pub fn new(topology: &Topology) -> Self {
@@ -107,7 +103,7 @@ impl Caches {
     /// Returns a mapping with balanced demands. Threads are taken in the given order, highest demand first; each group for a
     /// core slot goes to the cache with the least demand so far.
     pub fn even(&self, order: &[usize], demand: &[f64]) -> Mapping {
-        let mut table = Table::new(self.rooms(order.len()));
+        let mut table = OpenMapping::new(self.rooms(order.len()));
         let all: Vec<usize> = (0..self.rows.len()).collect();
         table.deal(order, demand, &all);
         table.mapping
@@ -122,7 +118,7 @@ impl Caches {
         rest: &[usize],
         stake: &[f64],
     ) -> Mapping {
-        let mut table = Table::new(self.rooms(poison.len() + vulnerable.len() + rest.len()));
+        let mut table = OpenMapping::new(self.rooms(poison.len() + vulnerable.len() + rest.len()));
         let mut caches: Vec<usize> = (0..self.rows.len()).collect();
         caches.sort_by(|a, b| {
             self.rows[*a]
@@ -153,72 +149,26 @@ impl Caches {
 
     /// Returns the place of each thread under a mapping. Equal caches, and the core slots of a cache, are renamed so that most
     /// threads stay.
-    pub fn nearest(&self, mapping: Mapping, present: &[Spot]) -> Vec<Spot> {
-        let size = |row: usize| mapping[row].iter().map(Vec::len).sum::<usize>();
-        let equal = |a: usize, b: usize| {
-            let x = &self.rows[a];
-            let y = &self.rows[b];
-            (x.lines, x.slots.len(), size(a)) == (y.lines, y.slots.len(), size(b))
+    pub fn nearest(&self, mapping: &[Vec<Vec<usize>>], present: &[Spot]) -> Vec<Spot> {
+        let shape = |row: usize| {
+            let cache = &self.rows[row];
+            let threads = mapping[row].iter().map(Vec::len).sum::<usize>();
+            (cache.lines, cache.slots.len(), threads)
         };
-        let mut stay = vec![0usize; self.rows.len() * self.rows.len()];
-        for (row, slots) in mapping.iter().enumerate() {
-            slots
-                .iter()
-                .flatten()
-                .for_each(|t| stay[row * self.rows.len() + present[*t].0] += 1);
-        }
-        let order = matching(self.rows.len(), |a, b| {
-            equal(a, b).then(|| stay[a * self.rows.len() + b])
-        });
-        let mut spots = present.to_vec();
-        for (slots, row) in mapping.iter().zip(order) {
-            let stays = |from: usize, to: usize| {
-                slots[from]
-                    .iter()
-                    .filter(|t| present[**t] == (row, to))
-                    .count()
-            };
-            for (threads, slot) in slots
-                .iter()
-                .zip(matching(slots.len(), |a, b| Some(stays(a, b))))
-            {
-                threads.iter().for_each(|t| spots[*t] = (row, slot));
-            }
-        }
-        spots
+        let present: Vec<Option<Spot>> = present.iter().copied().map(Some).collect();
+        relabel::nearest(mapping, &present, |a, b| shape(a) == shape(b), Ties::Own)
     }
-}
-
-/// Returns a one-to-one assignment of `n` items to `n` targets, chosen greedily by the largest value. `None` forbids a pair;
-/// an item may always be assigned to the target of its own index.
-fn matching(n: usize, value: impl Fn(usize, usize) -> Option<usize>) -> Vec<usize> {
-    let mut pairs: Vec<_> = (0..n)
-        .flat_map(|a| (0..n).map(move |b| (a, b)))
-        .filter_map(|(a, b)| Some((std::cmp::Reverse(value(a, b)?), a != b, a, b)))
-        .collect();
-    pairs.sort_unstable();
-    let mut onto = vec![None; n];
-    let mut taken = vec![false; n];
-    for (_, _, a, b) in pairs {
-        if onto[a].is_none() && !taken[b] {
-            (onto[a], taken[b]) = (Some(b), true);
-        }
-    }
-    onto.into_iter()
-        .enumerate()
-        .map(|(a, b)| b.unwrap_or(a))
-        .collect()
 }
 
 /// Mapping under construction, with the remaining capacity of each core slot.
-struct Table {
+struct OpenMapping {
     rooms: Vec<Vec<usize>>,
     mapping: Mapping,
     /// Sum of the demands of the threads assigned to each cache.
     demand: Vec<f64>,
 }
 
-impl Table {
+impl OpenMapping {
     fn new(rooms: Vec<Vec<usize>>) -> Self {
         let mapping = rooms
             .iter()
@@ -334,6 +284,6 @@ mod tests {
     fn equal_caches_and_core_slots_are_exchanged_rather_than_threads_moved() {
         let present = [(1, 1), (1, 0), (0, 1), (0, 0)];
         let mapping = vec![vec![vec![0], vec![1]], vec![vec![2], vec![3]]];
-        assert_eq!(caches().nearest(mapping, &present), present);
+        assert_eq!(caches().nearest(&mapping, &present), present);
     }
 }

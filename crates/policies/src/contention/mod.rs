@@ -29,15 +29,16 @@ mod split;
 
 use std::sync::Arc;
 
-use self::evidence::{Class, Evidence};
+use self::evidence::{CacheEvidence, CacheUseClass};
 use self::exchange::Habits;
-use self::mapping::{Caches, Spot};
-use self::settle::{Settle, Verdict};
+use self::mapping::Caches;
+use self::settle::{MappingVerdict, Settle};
 use self::split::{Claim, Split};
 use crate::abstain::Abstention;
-use crate::interval::Interval;
+use crate::interval::DecisionInterval;
+use crate::relabel::Spot;
 use countersteer_model::engine::ThreadInfo;
-use countersteer_model::placement::{CacheClass, Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement, WayClass};
 use countersteer_model::policy::{
     Needs, ParamDef, Params, Policy, PolicyDef, PolicyError, PolicyRng, View, active,
 };
@@ -89,11 +90,11 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
 struct Contention {
     needs: Needs,
     mpki: f64,
-    interval: Interval,
+    interval: DecisionInterval,
     topology: Arc<Topology>,
     caches: Caches,
     /// Evidence about each thread's use of the cache, in ascending order of thread ids.
-    evidence: Vec<Evidence>,
+    evidence: Vec<CacheEvidence>,
     /// Last placement of each thread: its place and core group.
     placed: Vec<(ThreadId, Spot, GroupId)>,
     /// Time from which metrics are added to the evidence.
@@ -114,7 +115,7 @@ struct Running<'a> {
 
 /// Threads by class, as indices in the caller's list, highest demand first.
 #[derive(Default)]
-struct Groups {
+struct ClassedThreads {
     poison: Vec<usize>,
     vulnerable: Vec<usize>,
     rest: Vec<usize>,
@@ -130,7 +131,7 @@ impl Contention {
                 .flatten(),
             needs: Needs::metrics(&["llc_occupancy", "llc_mpki", "ipc"]),
             mpki: params.number("mpki", 0.0)?,
-            interval: Interval::of(params, "every_ms")?.from(Nanos::ZERO),
+            interval: DecisionInterval::of(params, "every_ms")?.from(Nanos::ZERO),
             topology: Arc::clone(topology),
             split: Split::of(params, &caches, topology)?,
             caches,
@@ -152,7 +153,7 @@ impl Contention {
             while before.next_if(|e| e.thread < thread.id).is_some() {}
             let mut evidence = before
                 .next_if(|e| e.thread == thread.id)
-                .unwrap_or(Evidence::new(thread.id));
+                .unwrap_or(CacheEvidence::new(thread.id));
             let row = view.metrics.row(thread.id);
             let [occupancy, mpki, ipc] =
                 columns.map(|c| row.and_then(|r| r.get(c?).copied().flatten()));
@@ -166,7 +167,7 @@ impl Contention {
         }
     }
 
-    fn last(&self, running: &Running<'_>) -> evidence::Use {
+    fn last(&self, running: &Running<'_>) -> evidence::IntervalUse {
         self.evidence[running.evidence].last.unwrap_or_default()
     }
 
@@ -189,18 +190,18 @@ impl Contention {
     }
 
     /// Returns the threads by class, highest demand first, and the misses per kilo-instruction that each can lose.
-    fn classify(&mut self, running: &[Running<'_>], demand: &[f64]) -> (Groups, Vec<f64>) {
+    fn classify(&mut self, running: &[Running<'_>], demand: &[f64]) -> (ClassedThreads, Vec<f64>) {
         self.find_large(running, demand);
-        let mut groups = Groups::default();
+        let mut groups = ClassedThreads::default();
         let mut stake = Vec::with_capacity(running.len());
         for (t, who) in running.iter().enumerate() {
             let evidence = &mut self.evidence[who.evidence];
             evidence.classify(self.mpki);
             stake.push(evidence.at_stake(self.mpki));
             match evidence.class {
-                Class::Poison => groups.poison.push(t),
-                Class::Vulnerable => groups.vulnerable.push(t),
-                Class::Neutral => groups.rest.push(t),
+                CacheUseClass::Poison => groups.poison.push(t),
+                CacheUseClass::Vulnerable => groups.vulnerable.push(t),
+                CacheUseClass::Neutral => groups.rest.push(t),
             }
         }
         let by_demand = |a: &usize, b: &usize| demand[*b].total_cmp(&demand[*a]).then(a.cmp(b));
@@ -225,7 +226,7 @@ impl Contention {
             self.caches
                 .apart(&groups.poison, &groups.vulnerable, &groups.rest, &stake)
         };
-        self.caches.nearest(mapping, near)
+        self.caches.nearest(&mapping, near)
     }
 
     /// Returns the threads that ran or were runnable within the last interval.
@@ -250,7 +251,7 @@ impl Contention {
         if !self.settle.due(&alive, &ids) {
             return Vec::new();
         }
-        self.evidence.iter_mut().for_each(Evidence::close);
+        self.evidence.iter_mut().for_each(CacheEvidence::close);
         let demand: Vec<f64> = running.iter().map(|s| self.last(s).occupancy).collect();
         let ipc: Vec<Option<f64>> = running
             .iter()
@@ -269,9 +270,9 @@ impl Contention {
             })
             .collect();
         match self.settle.judge(&near, &ipc) {
-            Verdict::Kept => Vec::new(),
-            Verdict::Back(spots) => self.tell(&running, &spots, &demand, Some(BACK)),
-            Verdict::Nothing => {
+            MappingVerdict::Kept => Vec::new(),
+            MappingVerdict::Back(spots) => self.tell(&running, &spots, &demand, Some(BACK)),
+            MappingVerdict::Nothing => {
                 let first = self.settle.is_new();
                 let next = if first {
                     Some(self.proposal(&running, &demand, &near))
@@ -363,7 +364,7 @@ impl Contention {
     }
 
     /// Divides the ways of the caches by program. `None` without `ways=split`, or if the division changes little.
-    fn divide(&mut self, view: &View<'_>) -> Option<Vec<CacheClass>> {
+    fn divide(&mut self, view: &View<'_>) -> Option<Vec<WayClass>> {
         let mut split = self.split.take()?;
         let running = self.running(view);
         let known = running.iter().any(|s| self.last(s).occupancy > 0.0);
@@ -375,7 +376,7 @@ impl Contention {
             } else {
                 self.last(s).mpki
             },
-            poison: self.evidence[s.evidence].class == Class::Poison,
+            poison: self.evidence[s.evidence].class == CacheUseClass::Poison,
         };
         let claims: Vec<Claim> = running.iter().map(claim).collect();
         let classes = split.divide(&claims);

@@ -6,8 +6,9 @@
 //! the mapping. After some more time, the mapping is compared once more with the one before. Each failed trial makes the next
 //! wait eight times as long. Threads therefore move a few times at the start and rarely later.
 
-use super::mapping::Spot;
 use countersteer_model::units::ThreadId;
+
+use crate::relabel::Spot;
 
 /// Limit on the number of intervals for which a mapping is kept without a trial.
 const LONGEST: u32 = 256;
@@ -24,7 +25,7 @@ const MOST: f64 = 1.5;
 
 /// Result of a trial of a mapping.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Verdict {
+pub(super) enum MappingVerdict {
     /// No mapping was on trial.
     Nothing,
     /// The mapping on trial is kept.
@@ -73,9 +74,9 @@ impl Settle {
     }
 
     /// Judges the mapping on trial, if there is one, by the speeds of the threads.
-    pub fn judge(&mut self, present: &[Spot], speeds: &[Option<f64>]) -> Verdict {
+    pub fn judge(&mut self, present: &[Spot], speeds: &[Option<f64>]) -> MappingVerdict {
         let Some((spots, old)) = self.before.take() else {
-            return Verdict::Nothing;
+            return MappingVerdict::Nothing;
         };
         let proving = std::mem::take(&mut self.proving);
         if change(&old, speeds) > if proving { 0.0 } else { GAIN } {
@@ -83,12 +84,12 @@ impl Settle {
             if !proving {
                 (self.before, self.proving) = (Some((spots, old)), true);
             }
-            return Verdict::Kept;
+            return MappingVerdict::Kept;
         }
         self.hold = (self.hold * PATIENCE).min(LONGEST);
         self.left = self.hold;
         self.refused.push(present.to_vec());
-        Verdict::Back(spots)
+        MappingVerdict::Back(spots)
     }
 
     /// Returns the mappings whose trials failed.
@@ -143,9 +144,9 @@ mod tests {
             let speeds = [Some(speed(&spots)), Some(1.0)];
             let other = if spots == HERE { THERE } else { HERE }.to_vec();
             let next = match settle.judge(&spots, &speeds) {
-                Verdict::Back(before) => before,
-                Verdict::Kept => spots.clone(),
-                Verdict::Nothing => {
+                MappingVerdict::Back(before) => before,
+                MappingVerdict::Kept => spots.clone(),
+                MappingVerdict::Nothing => {
                     let open = !settle.refused().contains(&other);
                     let next = if open { other } else { spots.clone() };
                     settle.attempt(&spots, &speeds, Some(&next));
@@ -178,7 +179,9 @@ mod tests {
     fn other_threads_are_looked_at_soon() {
         let mut settle = Settle::default();
         for _ in 0..20 {
-            if settle.due(&IDS, &IDS) && settle.judge(&THERE, &[Some(1.0); 2]) == Verdict::Nothing {
+            if settle.due(&IDS, &IDS)
+                && settle.judge(&THERE, &[Some(1.0); 2]) == MappingVerdict::Nothing
+            {
                 settle.attempt(&HERE, &[Some(1.0); 2], Some(&THERE));
             }
         }
@@ -206,7 +209,7 @@ mod tests {
             settle.attempt(&HERE, &speeds, Some(&THERE));
             assert_eq!(wait(&mut settle), TRIAL);
             let verdict = settle.judge(&THERE, &speeds);
-            assert_eq!(verdict, Verdict::Back(HERE.to_vec()));
+            assert_eq!(verdict, MappingVerdict::Back(HERE.to_vec()));
             waits.push(wait(&mut settle));
         }
         assert_eq!(waits, [8, 64, 256, 256]);
@@ -226,11 +229,11 @@ mod tests {
             settle.attempt(&HERE, &reached(1.0), Some(&THERE));
             wait(&mut settle);
             let verdict = settle.judge(&THERE, &reached(gain));
-            assert_eq!(verdict == Verdict::Kept, kept, "{gain}");
+            assert_eq!(verdict == MappingVerdict::Kept, kept, "{gain}");
             if kept {
                 assert_eq!(wait(&mut settle), PROOF);
-                assert_eq!(settle.judge(&THERE, &reached(1.001)), Verdict::Kept);
-                assert_eq!(settle.judge(&THERE, &reached(1.0)), Verdict::Nothing);
+                assert_eq!(settle.judge(&THERE, &reached(1.001)), MappingVerdict::Kept);
+                assert_eq!(settle.judge(&THERE, &reached(1.0)), MappingVerdict::Nothing);
             }
         }
     }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use super::mapping::Caches;
 use crate::ways::of_group;
-use countersteer_model::placement::{CacheClass, CacheShare, Members, Ways};
+use countersteer_model::placement::{CacheShare, Members, WayClass, Ways};
 use countersteer_model::policy::{Params, PolicyError};
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{GroupId, ProgramId};
@@ -39,7 +39,7 @@ pub(super) struct Claim {
 
 /// Demand of the threads of one program.
 #[derive(Clone, Debug, Default)]
-struct Program {
+struct ProgramDemand {
     /// Sum of the demands by cache.
     by_cache: Vec<f64>,
     /// Sum of the demands of the threads that are poison.
@@ -53,7 +53,7 @@ pub(super) struct Split {
     /// Core group and number of ways of each last-level cache.
     caches: Vec<(GroupId, u32)>,
     /// Classes of the current division.
-    last: Vec<CacheClass>,
+    last: Vec<WayClass>,
 }
 
 impl Split {
@@ -79,9 +79,9 @@ impl Split {
     }
 
     /// Divides the ways by these demands. `None` if the current division is close enough.
-    pub fn divide(&mut self, claims: &[Claim]) -> Option<Vec<CacheClass>> {
+    pub fn divide(&mut self, claims: &[Claim]) -> Option<Vec<WayClass>> {
         let classes = self.classes(claims);
-        let new: Vec<CacheClass> = if classes.len() < 2 {
+        let new: Vec<WayClass> = if classes.len() < 2 {
             Vec::new()
         } else {
             self.shares(classes)
@@ -95,11 +95,11 @@ impl Split {
 
     /// Returns the name, members, and demand by cache of each class: first poison, then the other programs.
     fn classes(&self, claims: &[Claim]) -> Vec<(String, Vec<ProgramId>, Vec<f64>)> {
-        let none = || Program {
+        let none = || ProgramDemand {
             by_cache: vec![0.0; self.caches.len()],
-            ..Program::default()
+            ..ProgramDemand::default()
         };
-        let mut programs: BTreeMap<ProgramId, Program> = BTreeMap::new();
+        let mut programs: BTreeMap<ProgramId, ProgramDemand> = BTreeMap::new();
         for claim in claims {
             let program = programs.entry(claim.program).or_insert_with(none);
             // A program without demand still gets ways, because it has to run.
@@ -117,7 +117,7 @@ impl Split {
         let rest = others.split_off(alone.min(others.len()));
         others.sort_by_key(|(id, _)| *id);
         let mut classes = Vec::with_capacity(others.len() + 2);
-        let mut add = |name: String, members: Vec<(ProgramId, Program)>| {
+        let mut add = |name: String, members: Vec<(ProgramId, ProgramDemand)>| {
             let Some((_, first)) = members.first() else {
                 return;
             };
@@ -139,7 +139,7 @@ impl Split {
         classes
     }
 
-    fn shares(&self, classes: Vec<(String, Vec<ProgramId>, Vec<f64>)>) -> Vec<CacheClass> {
+    fn shares(&self, classes: Vec<(String, Vec<ProgramId>, Vec<f64>)>) -> Vec<WayClass> {
         let mut shares: Vec<Vec<CacheShare>> = vec![Vec::new(); classes.len()];
         for (row, (llc, ways)) in self.caches.iter().enumerate() {
             // If only one class uses a cache, it may use all of its ways.
@@ -176,7 +176,7 @@ impl Split {
         }
         let class =
             |((name, members, _), shares): ((String, Vec<ProgramId>, _), Vec<CacheShare>)| {
-                CacheClass {
+                WayClass {
                     name: name.into(),
                     members: Members::Programs(members),
                     shares,
@@ -217,12 +217,12 @@ fn in_proportion(ways: u32, parts: &[f64]) -> Vec<u32> {
 }
 
 /// True if two divisions have the same classes, and their ways differ by at most the tolerance.
-fn alike(old: &[CacheClass], new: &[CacheClass]) -> bool {
+fn alike(old: &[WayClass], new: &[WayClass]) -> bool {
     let close = |(a, b): (&CacheShare, &CacheShare)| match (a.ways, b.ways) {
         (Some(x), Some(y)) => a.llc == b.llc && x.count.abs_diff(y.count) <= SAME,
         _ => a == b,
     };
-    let same = |(a, b): (&CacheClass, &CacheClass)| {
+    let same = |(a, b): (&WayClass, &WayClass)| {
         (&a.name, &a.members, a.shares.len()) == (&b.name, &b.members, b.shares.len())
             && a.shares.iter().zip(&b.shares).all(close)
     };
@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    fn ways(classes: &[CacheClass]) -> Vec<(&str, Vec<(u32, u32)>)> {
+    fn ways(classes: &[WayClass]) -> Vec<(&str, Vec<(u32, u32)>)> {
         let of = |c: &CacheShare| c.ways.map(|w| (w.first.unwrap(), w.count)).unwrap();
         classes
             .iter()

@@ -29,7 +29,7 @@ pub(super) const LEVELS: usize = 3;
 
 /// Event rates of a thread per second of CPU time; `None` for events that were not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Rates {
+pub(super) struct EventRates {
     pub clock_hz: Option<f64>,
     /// Instructions, accesses beyond the core's own caches, accesses to the last level, and misses of the last level.
     accesses: [Option<f64>; LEVELS + 1],
@@ -41,7 +41,7 @@ pub(super) struct Rates {
     modified: Option<f64>,
 }
 
-impl Rates {
+impl EventRates {
     fn read(view: &View<'_>, thread: ThreadId, columns: &[Option<usize>]) -> Self {
         let row = view.metrics.row(thread);
         let at = |nth: usize| {
@@ -92,29 +92,29 @@ impl Rates {
 
 /// Metrics of a thread in one slice.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slice {
+pub(super) struct ThreadSlice {
     /// Fraction of the slice in which the thread ran.
     pub used: f64,
     /// Fraction of the slice in which the thread was runnable.
     pub wanted: f64,
     /// Event rates of the thread.
-    pub rates: Rates,
+    pub rates: EventRates,
 }
 
 /// Last k slices of every thread, and last k + j slices of every cache.
-pub(super) struct History {
+pub(super) struct SliceHistory {
     k: usize,
     j: usize,
     tolerance: f64,
-    threads: BTreeMap<ThreadId, VecDeque<Slice>>,
-    pub caches: Vec<Cache>,
+    threads: BTreeMap<ThreadId, VecDeque<ThreadSlice>>,
+    pub caches: Vec<CacheHistory>,
     /// Indices of the caches that each CPU uses.
     above: Vec<Vec<usize>>,
-    programs: BTreeMap<ProgramId, Sharing>,
+    programs: BTreeMap<ProgramId, SharingHistory>,
 }
 
 /// Shared cache, or the private caches of one core.
-pub(super) struct Cache {
+pub(super) struct CacheHistory {
     pub level: usize,
     /// True for each CPU that uses the cache.
     pub cpus: Vec<bool>,
@@ -124,7 +124,7 @@ pub(super) struct Cache {
 
 /// Mean miss rates of a program while its threads use one last-level cache, and while they use several.
 #[derive(Clone, Copy, Default)]
-struct Sharing {
+struct SharingHistory {
     together: Option<f64>,
     apart: Option<f64>,
 }
@@ -132,7 +132,7 @@ struct Sharing {
 /// Weight of the newest slice in exponential means.
 const FADE: f64 = 0.1;
 
-impl History {
+impl SliceHistory {
     pub fn new(topology: &Topology, k: usize, j: usize, tolerance: f64) -> Self {
         let caches = caches(topology);
         let above = |cpu: usize| {
@@ -161,8 +161,8 @@ impl History {
         wanted: f64,
     ) {
         let ring = self.threads.entry(thread).or_default();
-        let rates = Rates::read(view, thread, columns);
-        ring.push_back(Slice {
+        let rates = EventRates::read(view, thread, columns);
+        ring.push_back(ThreadSlice {
             used,
             wanted,
             rates,
@@ -180,14 +180,14 @@ impl History {
     }
 
     /// Returns the last slice of a thread; `None` if there is none.
-    pub fn latest(&self, thread: ThreadId) -> Option<&Slice> {
+    pub fn latest(&self, thread: ThreadId) -> Option<&ThreadSlice> {
         self.threads.get(&thread)?.back()
     }
 
     /// Returns the mean of a thread's last k slices; `None` if the thread has fewer.
-    pub fn mean(&self, thread: ThreadId) -> Option<Slice> {
+    pub fn mean(&self, thread: ThreadId) -> Option<ThreadSlice> {
         let ring = self.threads.get(&thread).filter(|r| r.len() >= self.k)?;
-        let of = |value: &dyn Fn(&Rates) -> Option<f64>| {
+        let of = |value: &dyn Fn(&EventRates) -> Option<f64>| {
             let known = ring
                 .iter()
                 .filter_map(|s| Some((s.used, value(&s.rates)?)))
@@ -198,10 +198,10 @@ impl History {
             (weight > 0.0).then(|| sum / weight)
         };
         let n = ring.len() as f64;
-        Some(Slice {
+        Some(ThreadSlice {
             used: ring.iter().map(|s| s.used).sum::<f64>() / n,
             wanted: ring.iter().map(|s| s.wanted).sum::<f64>() / n,
-            rates: Rates {
+            rates: EventRates {
                 clock_hz: of(&|r| r.clock_hz),
                 accesses: std::array::from_fn(|level| of(&|r| r.accesses[level])),
                 fp: of(&|r| r.fp),
@@ -304,15 +304,15 @@ impl History {
 }
 
 /// Returns the caches of all cores, clusters and last levels, by level.
-fn caches(topology: &Topology) -> Vec<Cache> {
+fn caches(topology: &Topology) -> Vec<CacheHistory> {
     let count = topology.cpus.len();
-    let under = |level: usize, has: &dyn Fn(usize) -> bool| Cache {
+    let under = |level: usize, has: &dyn Fn(usize) -> bool| CacheHistory {
         level,
         cpus: (0..count).map(has).collect(),
         rates: VecDeque::new(),
     };
     let cores = topology.groups_by(GroupBy::Core).iter();
-    let mut all: Vec<Cache> = cores
+    let mut all: Vec<CacheHistory> = cores
         .map(|core| under(0, &|cpu| core.cpus.contains(topology.cpus[cpu].id)))
         .collect();
     let last: Vec<_> = topology
@@ -338,18 +338,18 @@ mod tests {
     use super::*;
     use countersteer_model::machine::Machine;
 
-    fn history() -> History {
+    fn history() -> SliceHistory {
         let text = include_str!("../../tests/toy/two-caches.toml");
         let topology = Topology::new(&Machine::parse("m", text).unwrap());
-        History::new(&topology, 5, 5, 0.2)
+        SliceHistory::new(&topology, 5, 5, 0.2)
     }
 
-    fn slice(references: f64, misses: f64) -> Slice {
-        let rates = Rates {
+    fn slice(references: f64, misses: f64) -> ThreadSlice {
+        let rates = EventRates {
             accesses: [Some(1e9), Some(references), Some(references), Some(misses)],
-            ..Rates::default()
+            ..EventRates::default()
         };
-        Slice {
+        ThreadSlice {
             used: 1.0,
             wanted: 1.0,
             rates,

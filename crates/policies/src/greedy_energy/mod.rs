@@ -47,6 +47,7 @@
 //! times as long); on runs of seconds (wkld4). Also if the kernel's balancing would have followed changes faster than k slices,
 //! since affinity is hard. It ignores priorities.
 
+mod clocks;
 mod history;
 mod model;
 mod moves;

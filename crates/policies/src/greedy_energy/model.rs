@@ -1,21 +1,25 @@
 //! Predicted cost of the next slice: power and speed of threads on CPUs, and the effect of moves on both.
 
+use countersteer_model::corun::Siblings;
 use countersteer_model::machine::{CorePipeline, CoreType, Point};
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{ProgramId, ThreadId};
 
-use super::history::Slice;
-use super::power::{Power, USES};
+use super::history::ThreadSlice;
+use super::power::{PowerWeights, USES};
 
-/// Slowdown of a thread per busy SMT sibling: each of two threads runs at 1 / 1.6 of its speed, together at 1.25.
-const SIBLING: f64 = 0.6;
+/// Slowdown of a thread by busy SMT siblings: each of two threads runs at 1 / 1.6 of its speed, together at 1.25.
+const SIBLINGS: Siblings = Siblings {
+    each: 0.6,
+    width: 0.0,
+};
 /// Limit on the fraction of a thread's time that is assumed to wait for memory.
 const MOST_STALLS: f64 = 0.9;
-/// Indices in [`countersteer_model::machine::Unit::ALL`] of the floating-point adders and multipliers.
+/// Indices in [`countersteer_model::machine::WorkUnit::ALL`] of the floating-point adders and multipliers.
 const FP_UNITS: [usize; 2] = [4, 5];
 
 /// Properties of the machine that predictions need, as tables.
-pub(super) struct Machine {
+pub(super) struct MachineTables {
     /// CPUs of each core.
     pub cores: Vec<Vec<usize>>,
     /// Core of each CPU.
@@ -44,7 +48,7 @@ pub(super) struct Machine {
     points: Vec<Vec<Point>>,
 }
 
-impl Machine {
+impl MachineTables {
     pub fn new(topology: &Topology) -> Self {
         let mut cores = vec![Vec::new(); topology.groups_by(GroupBy::Core).len()];
         for cpu in &topology.cpus {
@@ -129,13 +133,13 @@ fn fp_peak(core_type: &CoreType) -> f64 {
 
 /// Thread with at least k slices, which may be moved.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Member {
+pub(super) struct MovableThread {
     pub id: ThreadId,
     pub program: ProgramId,
     /// Index of the thread's current CPU.
     pub cpu: usize,
     /// Mean of the thread's last k slices.
-    pub mean: Slice,
+    pub mean: ThreadSlice,
 }
 
 /// Move of a thread to another CPU, with the factor by which its misses change.
@@ -148,20 +152,20 @@ pub(super) struct Shift {
 
 /// Change of a clock to an operating point.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
+pub(super) struct ClockStep {
     pub clock: usize,
     pub point: Point,
 }
 
 /// Predicted power and speed of the next slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Outlook {
+pub(super) struct SlicePrediction {
     pub power_w: f64,
     /// Work per second, in units of one CPU at a thread's current speed.
     pub speed: f64,
 }
 
-impl Outlook {
+impl SlicePrediction {
     /// Returns the cost to minimise: `power / speed^time_weight`. Infinite if no thread runs.
     pub fn cost(&self, time_weight: f64) -> f64 {
         self.power_w / self.speed.powf(time_weight)
@@ -169,20 +173,24 @@ impl Outlook {
 }
 
 /// Threads on their CPUs, with each core's predicted power and speed.
-pub(super) struct Places<'a> {
-    pub machine: &'a Machine,
-    pub power: &'a Power,
-    pub members: Vec<Member>,
+pub(super) struct ThreadPlaces<'a> {
+    pub machine: &'a MachineTables,
+    pub power: &'a PowerWeights,
+    pub members: Vec<MovableThread>,
     /// Indices of the members on each CPU.
     pub on: Vec<Vec<usize>>,
     /// Frequency of each clock in Hz: the highest measured of its threads, or the nominal one.
     pub hz: Vec<f64>,
     /// Predicted power and speed of each core if no thread moves.
-    cores: Vec<Outlook>,
+    cores: Vec<SlicePrediction>,
 }
 
-impl<'a> Places<'a> {
-    pub fn new(machine: &'a Machine, power: &'a Power, members: Vec<Member>) -> Self {
+impl<'a> ThreadPlaces<'a> {
+    pub fn new(
+        machine: &'a MachineTables,
+        power: &'a PowerWeights,
+        members: Vec<MovableThread>,
+    ) -> Self {
         let mut on = vec![Vec::new(); machine.core_of.len()];
         for (row, member) in members.iter().enumerate() {
             on[member.cpu].push(row);
@@ -214,8 +222,8 @@ impl<'a> Places<'a> {
     }
 
     /// Returns the predicted power and speed of the next slice if no thread moves.
-    pub fn stay(&self) -> Outlook {
-        let mut sum = Outlook {
+    pub fn stay(&self) -> SlicePrediction {
+        let mut sum = SlicePrediction {
             power_w: self.machine.static_w,
             speed: 0.0,
         };
@@ -227,7 +235,7 @@ impl<'a> Places<'a> {
     }
 
     /// Returns the predicted power and speed of the next slice after these moves; `stay` is the prediction without moves.
-    pub fn after(&self, stay: Outlook, shifts: &[Shift]) -> Outlook {
+    pub fn after(&self, stay: SlicePrediction, shifts: &[Shift]) -> SlicePrediction {
         let mut changed: Vec<usize> = shifts
             .iter()
             .flat_map(|s| [self.members[s.row].cpu, s.to])
@@ -239,7 +247,7 @@ impl<'a> Places<'a> {
     }
 
     /// Returns the predicted power and speed of the next slice after a change of a clock.
-    pub fn at(&self, stay: Outlook, step: Step) -> Outlook {
+    pub fn at(&self, stay: SlicePrediction, step: ClockStep) -> SlicePrediction {
         let cpus = self.machine.clocks[step.clock].iter();
         let mut cores: Vec<usize> = cpus.map(|cpu| self.machine.core_of[*cpu]).collect();
         cores.dedup();
@@ -248,10 +256,10 @@ impl<'a> Places<'a> {
 
     fn changed(
         &self,
-        stay: Outlook,
+        stay: SlicePrediction,
         cores: Vec<usize>,
-        after: impl Fn(usize) -> Outlook,
-    ) -> Outlook {
+        after: impl Fn(usize) -> SlicePrediction,
+    ) -> SlicePrediction {
         let mut sum = stay;
         for core in cores {
             let (before, after) = (self.cores[core], after(core));
@@ -281,10 +289,10 @@ impl<'a> Places<'a> {
         member.mean.rates.fp.unwrap_or(0.0) / (hz * self.machine.fp_peak[core_type])
     }
 
-    fn core(&self, core: usize, shifts: &[Shift], step: Option<Step>) -> Outlook {
+    fn core(&self, core: usize, shifts: &[Shift], step: Option<ClockStep>) -> SlicePrediction {
         let cpus = &self.machine.cores[core];
         let Some(first) = cpus.first() else {
-            return Outlook::default();
+            return SlicePrediction::default();
         };
         let clock = self.machine.clock_of[*first];
         let hz = match step {
@@ -306,7 +314,7 @@ impl<'a> Places<'a> {
         let fp = |on: &[(usize, f64, f64)]| on.iter().map(|t| t.1 * self.fp_share(t.0)).sum();
         let fp: Vec<f64> = running.iter().map(|on| fp(on)).collect();
         let core_type = self.machine.core_type[*first];
-        let mut sum = Outlook::default();
+        let mut sum = SlicePrediction::default();
         let mut uses = [0.0; USES];
         let mut idle = 1.0;
         for (nth, on) in running.iter().enumerate() {
@@ -316,7 +324,7 @@ impl<'a> Places<'a> {
                 let colliding = (1.0 - self.fp_share(*row) * others_fp).max(0.1);
                 let speed =
                     self.speed(*row, cpus[nth], *misses) * self.paced(*row, pace) * colliding
-                        / (1.0 + SIBLING * others.max(0.0));
+                        / SIBLINGS.factor(others.max(0.0), 0.0);
                 let rates = self.members[*row].mean.rates;
                 uses[1] += share * speed * rates.fp.unwrap_or(0.0) * 1e-9;
                 uses[2] += share * speed * misses * rates.misses() * 1e-9;
@@ -392,22 +400,22 @@ pub(super) fn shares(wanted: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 mod tests {
-    use super::super::history::Rates;
+    use super::super::history::EventRates;
     use super::*;
 
     pub fn machine(text: &str) -> Topology {
         Topology::new(&countersteer_model::machine::Machine::parse("m", text).unwrap())
     }
 
-    fn member(id: u32, cpu: usize, wanted: f64) -> Member {
-        Member {
+    fn member(id: u32, cpu: usize, wanted: f64) -> MovableThread {
+        MovableThread {
             id: ThreadId(id),
             program: ProgramId(id),
             cpu,
-            mean: Slice {
+            mean: ThreadSlice {
                 used: wanted,
                 wanted,
-                rates: Rates::default(),
+                rates: EventRates::default(),
             },
         }
     }
@@ -422,8 +430,8 @@ mod tests {
     #[test]
     fn two_quiet_threads_on_one_core_leave_the_other_idle() {
         let topology = machine(include_str!("../../tests/toy/two-caches.toml"));
-        let (tables, power) = (Machine::new(&topology), Power::new(&topology));
-        let places = Places::new(&tables, &power, vec![member(0, 0, 0.2), member(1, 1, 0.3)]);
+        let (tables, power) = (MachineTables::new(&topology), PowerWeights::new(&topology));
+        let places = ThreadPlaces::new(&tables, &power, vec![member(0, 0, 0.2), member(1, 1, 0.3)]);
         let idle = topology.core_types[0].power.idle_w;
         let stay = places.stay();
         // Half a CPU in use at 1 W; idle shares of .8, .7 and twice 1.
@@ -449,8 +457,8 @@ mod tests {
             "idle = { clock_gated_w = 0.4, power_gated_after_us = 200 }\npower = { idle_w = 0.1",
         );
         let topology = machine(&gated);
-        let (tables, power) = (Machine::new(&topology), Power::new(&topology));
-        let places = Places::new(&tables, &power, vec![member(0, 0, 0.2), member(1, 1, 0.3)]);
+        let (tables, power) = (MachineTables::new(&topology), PowerWeights::new(&topology));
+        let places = ThreadPlaces::new(&tables, &power, vec![member(0, 0, 0.2), member(1, 1, 0.3)]);
         let stay = places.stay();
         let shift = Shift {
             row: 1,
@@ -467,7 +475,7 @@ mod tests {
     fn a_slower_clock_costs_speed_only_outside_of_memory() {
         let text = include_str!("../../tests/toy/two-caches.toml");
         let topology = machine(text);
-        let (mut tables, power) = (Machine::new(&topology), Power::new(&topology));
+        let (mut tables, power) = (MachineTables::new(&topology), PowerWeights::new(&topology));
         let nominal = tables.hz[0] * 1e-9;
         tables.points[0] = [(0.5, 0.25), (1.0, 1.0)]
             .map(|(part, power)| Point {
@@ -477,12 +485,12 @@ mod tests {
             .to_vec();
         let mut waiting = member(0, 0, 1.0);
         // Misses whose latencies are half of the time.
-        waiting.mean.rates = Rates::missing(0.5 / tables.latency_s[0]);
-        let step = |clock: usize| Step {
+        waiting.mean.rates = EventRates::missing(0.5 / tables.latency_s[0]);
+        let step = |clock: usize| ClockStep {
             clock,
             point: tables.points[0][0],
         };
-        let places = Places::new(
+        let places = ThreadPlaces::new(
             &tables,
             &power,
             vec![waiting, member(1, 1, 1.0), member(2, 2, 0.4)],
@@ -504,8 +512,8 @@ mod tests {
     #[test]
     fn busy_threads_on_one_core_take_turns() {
         let topology = machine(include_str!("../../tests/toy/two-caches.toml"));
-        let (tables, power) = (Machine::new(&topology), Power::new(&topology));
-        let places = Places::new(&tables, &power, vec![member(0, 0, 1.0), member(1, 1, 1.0)]);
+        let (tables, power) = (MachineTables::new(&topology), PowerWeights::new(&topology));
+        let places = ThreadPlaces::new(&tables, &power, vec![member(0, 0, 1.0), member(1, 1, 1.0)]);
         let stay = places.stay();
         let shift = Shift {
             row: 1,

@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use super::history::{History, LEVELS};
-use super::model::{Places, Shift};
+use super::history::{LEVELS, SliceHistory};
+use super::model::{Shift, ThreadPlaces};
 
 /// Mean utilisation of the used cores below which a core is emptied even if energy is unknown.
 const PARK_BELOW: f64 = 0.5;
@@ -24,9 +24,9 @@ pub(super) struct Move {
 }
 
 /// State of the slice from which candidate moves are derived.
-pub(super) struct Search<'a> {
-    pub places: &'a Places<'a>,
-    pub history: &'a History,
+pub(super) struct MoveSearch<'a> {
+    pub places: &'a ThreadPlaces<'a>,
+    pub history: &'a SliceHistory,
     pub tolerance: f64,
     pub fp_high: f64,
     pub park: bool,
@@ -34,7 +34,7 @@ pub(super) struct Search<'a> {
     pub knows_energy: bool,
 }
 
-impl Search<'_> {
+impl MoveSearch<'_> {
     /// Returns all candidate moves of the slice.
     pub fn moves(&self) -> Vec<Move> {
         let mut all = self.balancing();

@@ -5,56 +5,34 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use countersteer_model::engine::ThreadInfo;
-use countersteer_model::placement::{ClockLimit, Placement, Reason, Target, ThreadPlacement};
+use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_model::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View};
 use countersteer_model::topology::{GroupBy, Topology};
-use countersteer_model::units::{CpuId, GroupId, Nanos, ProgramId, ThreadId};
+use countersteer_model::units::{GroupId, Nanos, ProgramId, ThreadId};
 
-use crate::interval::Interval;
+use crate::interval::DecisionInterval;
 
-use super::history::{History, METRICS, SHARED};
-use super::model::{Machine, Member, Outlook, Places, Step};
-use super::moves::{Move, PARKS, Search};
-use super::power::{Power, USES};
+use super::clocks::ClockLimits;
+use super::history::{METRICS, SHARED, SliceHistory};
+use super::model::{ClockStep, MachineTables, MovableThread, Shift, SlicePrediction, ThreadPlaces};
+use super::moves::{Move, MoveSearch, PARKS};
+use super::power::{PowerWeights, USES};
 
 /// Limit on consecutive placements of a thread on its CPU without effect. The thread then stays where it is.
 const MOST_TRIES: u8 = 3;
 /// Threshold: minimum fraction of a slice that a CPU's threads use together at which the CPU counts as full.
 const FULL: f64 = 0.9;
 
-/// Number of slices, in units of k, for which a clock keeps its frequency after a change that did not pay.
-const BARRED: usize = 20;
-
-/// Change of a clock whose effect is measured.
-struct Trial {
-    clock: usize,
-    /// Limit before the change.
-    before: Option<(u32, Reason)>,
-    /// Cost before the change, by measured instructions.
-    cost: f64,
-    threads: Vec<ThreadId>,
-}
-
-/// Limits on clocks, and what is known of their effects.
-#[derive(Default)]
-struct Limits {
-    /// Clocks that have a limit, in MHz, with its reason.
-    now: BTreeMap<usize, (u32, Reason)>,
-    trial: Option<Trial>,
-    /// Slices for which each clock keeps its frequency, because a change did not pay.
-    barred: BTreeMap<usize, usize>,
-}
-
 /// CPU to which a thread was last placed, with the number of placements without effect.
 #[derive(Clone, Copy)]
-struct Held {
+struct LastCpu {
     cpu: usize,
     tries: u8,
 }
 
 pub(super) struct Greedy {
     needs: Needs,
-    slice: Interval,
+    slice: DecisionInterval,
     /// CPU time of each thread in the current slice, in seconds.
     ran_s: BTreeMap<ThreadId, f64>,
     k: usize,
@@ -64,65 +42,28 @@ pub(super) struct Greedy {
     park: bool,
     /// True if limits on frequencies are among the moves.
     clocks: bool,
-    limits: Limits,
+    limits: ClockLimits,
     /// Least predicted speed that consolidation and limits leave, as a share of that with all CPUs at their fastest.
     least_speed: f64,
-    machine: Machine,
-    history: History,
-    power: Power,
-    held: BTreeMap<ThreadId, Held>,
+    machine: MachineTables,
+    history: SliceHistory,
+    power: PowerWeights,
+    held: BTreeMap<ThreadId, LastCpu>,
     last: Nanos,
     /// Number of slices since the last move.
     quiet: usize,
 }
 
 /// Thread with its CPU and its utilisation in the last slice.
-struct Seen<'a> {
+struct UtilisedThread<'a> {
     info: &'a ThreadInfo,
     cpu: usize,
     used: f64,
 }
 
-impl Limits {
-    /// Ends the trial of a change of a clock. Returns true if the change is undone because its cost was no lower. To be called once
-    /// per slice.
-    fn undoes(&mut self, cost: f64, threads: &[ThreadId], k: usize) -> bool {
-        self.barred.retain(|_, left| {
-            *left -= 1;
-            *left > 0
-        });
-        let Some(trial) = self.trial.take() else {
-            return false;
-        };
-        // With other threads, nothing is known about the change.
-        if cost < trial.cost || trial.threads != threads {
-            return false;
-        }
-        match trial.before {
-            Some(before) => self.now.insert(trial.clock, before),
-            None => self.now.remove(&trial.clock),
-        };
-        self.barred.insert(trial.clock, BARRED * k.max(1));
-        true
-    }
-
-    /// Returns the limits on all clocks, as those of their CPUs.
-    fn of_cpus(&self, machine: &Machine) -> Vec<ClockLimit> {
-        let each = self.now.iter().flat_map(|(clock, (most_mhz, reason))| {
-            let cpus = machine.clocks[*clock].iter();
-            cpus.map(|cpu| ClockLimit {
-                cpu: CpuId(*cpu as u32),
-                most_mhz: *most_mhz,
-                reason: reason.clone(),
-            })
-        });
-        each.collect()
-    }
-}
-
 impl Greedy {
     pub fn new(params: &Params, topology: &Arc<Topology>) -> Result<Self, PolicyError> {
-        let slice = Interval::of(params, "slice_ms")?;
+        let slice = DecisionInterval::of(params, "slice_ms")?;
         let k = params.number("k", 1.0)? as usize;
         let j = params.number("j", 1.0)? as usize;
         let tolerance = params.number("tolerance", 0.0)?;
@@ -142,11 +83,11 @@ impl Greedy {
             time_weight: params.number("time_weight", 0.0)?,
             park: params.choice("park", &[("on", true), ("off", false)])?,
             clocks: params.choice("clocks", &[("on", true), ("off", false)])?,
-            limits: Limits::default(),
+            limits: ClockLimits::default(),
             least_speed: params.number("least_speed", 0.0)?,
-            machine: Machine::new(topology),
-            history: History::new(topology, k, j, tolerance),
-            power: Power::new(topology),
+            machine: MachineTables::new(topology),
+            history: SliceHistory::new(topology, k, j, tolerance),
+            power: PowerWeights::new(topology),
             held: BTreeMap::new(),
             ran_s: BTreeMap::new(),
             last: Nanos::ZERO,
@@ -159,11 +100,11 @@ impl Greedy {
         let ran_s = std::mem::take(&mut self.ran_s);
         let metrics = self.needs.metrics.iter();
         let columns: Vec<_> = metrics.map(|name| view.metrics.column(name)).collect();
-        let seen: Vec<Seen<'_>> = view
+        let seen: Vec<UtilisedThread<'_>> = view
             .threads
             .iter()
             .filter(|t| t.cpu.index() < self.machine.core_of.len())
-            .map(|info| Seen {
+            .map(|info| UtilisedThread {
                 info,
                 cpu: info.cpu.index(),
                 used: ran_s.get(&info.id).copied().unwrap_or(0.0) / seconds,
@@ -199,7 +140,7 @@ impl Greedy {
     }
 
     /// Adds the last slice to the fit of the power model, if energy was charged to all threads that ran.
-    fn learn(&mut self, seen: &[Seen<'_>]) {
+    fn learn(&mut self, seen: &[UtilisedThread<'_>]) {
         let mut uses = vec![[0.0; USES]; self.machine.hz.len()];
         let utilisation = self.utilisation(seen);
         for (cpu, used) in utilisation.iter().enumerate() {
@@ -226,7 +167,7 @@ impl Greedy {
 
     /// Returns the utilisation of each CPU: busy cycles divided by the cycles of the slice (meta-scheduler,
     /// section III.A), with its frequency in Hz, the highest of the CPU's threads.
-    fn utilisation(&self, seen: &[Seen<'_>]) -> Vec<(f64, f64)> {
+    fn utilisation(&self, seen: &[UtilisedThread<'_>]) -> Vec<(f64, f64)> {
         let cpus = self.machine.core_of.len();
         let mut cycles = vec![0.0; cpus];
         let mut hz = vec![0.0f64; cpus];
@@ -250,7 +191,10 @@ impl Greedy {
                 continue;
             }
             let new = !self.held.contains_key(&info.id);
-            let held = self.held.entry(info.id).or_insert(Held { cpu, tries: 0 });
+            let held = self
+                .held
+                .entry(info.id)
+                .or_insert(LastCpu { cpu, tries: 0 });
             let group = group_of(view.topology, held.cpu);
             if info.allowed.is_subset(&view.topology.group(group).cpus) {
                 held.tries = 0;
@@ -273,10 +217,10 @@ impl Greedy {
         }
     }
 
-    fn members(&self, view: &View<'_>) -> Vec<Member> {
+    fn members(&self, view: &View<'_>) -> Vec<MovableThread> {
         let member = |info: &ThreadInfo| {
             let held = self.held.get(&info.id)?;
-            Some(Member {
+            Some(MovableThread {
                 id: info.id,
                 program: info.program,
                 cpu: held.cpu,
@@ -288,8 +232,12 @@ impl Greedy {
 
     /// Returns the move with the least predicted cost, and the outlook after it. `None` if no move saves
     /// enough.
-    fn best(&self, places: &Places<'_>, stay: Outlook) -> Option<(Move, Outlook)> {
-        let search = Search {
+    fn best(
+        &self,
+        places: &ThreadPlaces<'_>,
+        stay: SlicePrediction,
+    ) -> Option<(Move, SlicePrediction)> {
+        let search = MoveSearch {
             places,
             history: &self.history,
             tolerance: self.tolerance,
@@ -297,7 +245,7 @@ impl Greedy {
             park: self.park,
             knows_energy: self.power.is_fitted,
         };
-        let cost = |outlook: &Outlook| outlook.cost(self.time_weight);
+        let cost = |outlook: &SlicePrediction| outlook.cost(self.time_weight);
         let moves = search.moves().into_iter();
         let cpus = self.machine.core_of.len();
         let wanted: f64 = places.members.iter().map(|m| m.mean.wanted).sum();
@@ -315,7 +263,11 @@ impl Greedy {
 
     /// Returns the limit on a clock with the least predicted cost, and the outlook after it. `None` if none saves enough, or if
     /// energy was never measured: without it, no frequency is known to be better.
-    fn best_clock(&self, places: &Places<'_>, stay: Outlook) -> Option<(Step, Outlook)> {
+    fn best_clock(
+        &self,
+        places: &ThreadPlaces<'_>,
+        stay: SlicePrediction,
+    ) -> Option<(ClockStep, SlicePrediction)> {
         if !self.clocks || !self.power.is_fitted {
             return None;
         }
@@ -326,7 +278,7 @@ impl Greedy {
             .map(|(clock, _)| clock);
         let steps = clocks.flat_map(|clock| {
             let points = self.machine.points(clock);
-            let step = move |point| Step { clock, point };
+            let step = move |point| ClockStep { clock, point };
             let fastest = points.last().map(|point| places.at(stay, step(*point)));
             let least = fastest.map_or(0.0, |fastest| self.least_speed * fastest.speed);
             let outlooks = points.iter().map(move |point| {
@@ -335,26 +287,92 @@ impl Greedy {
             });
             outlooks.filter(move |(_, after)| after.speed >= least)
         });
-        let cost = |outlook: &Outlook| outlook.cost(self.time_weight);
+        let cost = |outlook: &SlicePrediction| outlook.cost(self.time_weight);
         let (step, after) = steps.min_by(|(_, a), (_, b)| cost(a).total_cmp(&cost(b)))?;
         let least = cost(&stay) * (1.0 - self.tolerance / 4.0);
         (cost(&after) < least).then_some((step, after))
     }
 
     /// Returns the cost of the current state, by measured instructions per second instead of predicted speed.
-    fn measured_cost(&self, places: &Places<'_>, stay: Outlook) -> f64 {
+    fn measured_cost(&self, places: &ThreadPlaces<'_>, stay: SlicePrediction) -> f64 {
         let rates = places
             .members
             .iter()
             .map(|m| m.mean.used * m.mean.rates.ips());
-        let measured = Outlook {
+        let measured = SlicePrediction {
             speed: rates.sum(),
             ..stay
         };
         measured.cost(self.time_weight)
     }
 
-    fn reason(&self, rule: &'static str, stay: Outlook, after: Outlook) -> Reason {
+    /// Undoes the last change of a clock if it did not pay. Otherwise makes the change with the least predicted cost, if one saves
+    /// enough.
+    fn act(&mut self, view: &View<'_>, placement: &mut Placement) {
+        let places = ThreadPlaces::new(&self.machine, &self.power, self.members(view));
+        let stay = places.stay();
+        let chosen = self.best(&places, stay);
+        let clock = self.best_clock(&places, stay);
+        let cost = self.measured_cost(&places, stay);
+        let threads: Vec<ThreadId> = places.members.iter().map(|m| m.id).collect();
+        if self.limits.undoes(cost, &threads, self.k) {
+            self.quiet = 0;
+            placement.clocks = Some(self.limits.of_cpus(&self.machine));
+            return;
+        }
+        if self.limits.ends_unused(&places) {
+            placement.clocks = Some(self.limits.of_cpus(&self.machine));
+        }
+        let of = |after: &SlicePrediction| after.cost(self.time_weight);
+        let best = chosen.as_ref().map(|(_, after)| of(after));
+        let clock = clock.filter(|(_, after)| best.is_none_or(|best| of(after) < best));
+        if let Some((step, after)) = clock {
+            let reason = self
+                .reason("the clock's frequency with the least cost", stay, after)
+                .saw("mhz_stay", Some(places.hz[step.clock] * 1e-6));
+            let fastest = self.machine.points(step.clock).last();
+            let slows = fastest.is_none_or(|fastest| step.point.ghz < fastest.ghz);
+            let mhz = slows.then_some((step.point.ghz * 1e3).round() as u32);
+            self.limits
+                .set(step.clock, mhz.map(|mhz| (mhz, reason)), cost, threads);
+            placement.clocks = Some(self.limits.of_cpus(&self.machine));
+        } else if let Some((chosen, after)) = chosen {
+            let sent = self.sent(&places, &chosen, [stay, after], view.topology);
+            let moves = |t: &ThreadPlacement| sent.iter().any(|(_, s)| s.thread == t.thread);
+            placement.threads.retain(|t| !moves(t));
+            for (cpu, sent) in sent {
+                self.held.insert(sent.thread, LastCpu { cpu, tries: 1 });
+                placement.threads.push(sent);
+            }
+        } else {
+            return;
+        }
+        self.quiet = 0;
+    }
+
+    /// Returns the placements of a move, each with its CPU, given the outlooks without and with it.
+    fn sent(
+        &self,
+        places: &ThreadPlaces<'_>,
+        chosen: &Move,
+        [stay, after]: [SlicePrediction; 2],
+        topology: &Topology,
+    ) -> Vec<(usize, ThreadPlacement)> {
+        let sent = |shift: &Shift| {
+            let member = places.members[shift.row];
+            let costs = [(member.cpu, stay), (shift.to, after)];
+            let costs = costs.map(|(cpu, o)| (group_of(topology, cpu), o.cost(self.time_weight)));
+            let costs = costs.into_iter().filter(|(_, cost)| cost.is_finite());
+            let reason = self
+                .reason(chosen.rule, stay, after)
+                .against("power per speed", costs);
+            let target = Target::Group(group_of(topology, shift.to));
+            (shift.to, ThreadPlacement::new(member.id, target, reason))
+        };
+        chosen.shifts.iter().map(sent).collect()
+    }
+
+    fn reason(&self, rule: &'static str, stay: SlicePrediction, after: SlicePrediction) -> Reason {
         let mut rule = rule.to_owned();
         if after.cost(1.0) > stay.cost(1.0) {
             rule.push_str(": less power, but more energy for the same work");
@@ -393,76 +411,8 @@ impl Policy for Greedy {
         self.measure(view, seconds);
         self.pin(view, &mut placement);
         self.quiet += 1;
-        if self.quiet <= self.k {
-            return placement;
-        }
-        let places = Places::new(&self.machine, &self.power, self.members(view));
-        let stay = places.stay();
-        let chosen = self.best(&places, stay);
-        let clock = self.best_clock(&places, stay);
-        let weight = self.time_weight;
-        let cost = self.measured_cost(&places, stay);
-        let threads: Vec<ThreadId> = places.members.iter().map(|m| m.id).collect();
-        if self.limits.undoes(cost, &threads, self.k) {
-            self.quiet = 0;
-            placement.clocks = Some(self.limits.of_cpus(&self.machine));
-            return placement;
-        }
-        let limited = self.limits.now.len();
-        let used = |clock: &usize| {
-            let mut cpus = self.machine.clocks[*clock].iter();
-            cpus.any(|cpu| !places.on[*cpu].is_empty())
-        };
-        self.limits.now.retain(|clock, _| used(clock));
-        if self.limits.now.len() < limited {
-            placement.clocks = Some(self.limits.of_cpus(&self.machine));
-        }
-        let best = chosen.as_ref().map(|(_, after)| after.cost(weight));
-        let clock = clock.filter(|(_, after)| best.is_none_or(|best| after.cost(weight) < best));
-        if let Some((step, after)) = clock {
-            self.quiet = 0;
-            let reason = self
-                .reason("the clock's frequency with the least cost", stay, after)
-                .saw("mhz_stay", Some(places.hz[step.clock] * 1e-6));
-            self.limits.trial = Some(Trial {
-                clock: step.clock,
-                before: self.limits.now.get(&step.clock).cloned(),
-                cost,
-                threads,
-            });
-            let fastest = self.machine.points(step.clock).last();
-            if fastest.is_none_or(|fastest| step.point.ghz < fastest.ghz) {
-                let mhz = (step.point.ghz * 1e3).round() as u32;
-                self.limits.now.insert(step.clock, (mhz, reason));
-            } else {
-                self.limits.now.remove(&step.clock);
-            }
-            placement.clocks = Some(self.limits.of_cpus(&self.machine));
-            return placement;
-        }
-        let Some((chosen, after)) = chosen else {
-            return placement;
-        };
-        self.quiet = 0;
-        for shift in &chosen.shifts {
-            let member = places.members[shift.row];
-            let group = group_of(view.topology, shift.to);
-            let from = group_of(view.topology, member.cpu);
-            let costs = [(from, stay.cost(weight)), (group, after.cost(weight))];
-            let costs = costs.into_iter().filter(|(_, cost)| cost.is_finite());
-            let reason = self
-                .reason(chosen.rule, stay, after)
-                .against("power per speed", costs);
-            placement.threads.retain(|t| t.thread != member.id);
-            let placed = ThreadPlacement::new(member.id, Target::Group(group), reason);
-            placement.threads.push(placed);
-            self.held.insert(
-                member.id,
-                Held {
-                    cpu: shift.to,
-                    tries: 1,
-                },
-            );
+        if self.quiet > self.k {
+            self.act(view, &mut placement);
         }
         placement
     }

@@ -15,7 +15,7 @@ const KEPT: f64 = 0.99;
 const RIDGE: f64 = 1e-6;
 
 /// Weights of the uses in W, and the sums from which they are fitted.
-pub(super) struct Power {
+pub(super) struct PowerWeights {
     /// Weights of the uses by core type, in W.
     weights: Vec<[f64; USES]>,
     /// Matrix of the normal equations: sums of products of two uses, over all core types.
@@ -28,7 +28,7 @@ pub(super) struct Power {
     pub is_fitted: bool,
 }
 
-impl Power {
+impl PowerWeights {
     /// Creates a model with fixed weights: 1 W for a busy CPU, .5 nJ per floating-point instruction, and the machine file's
     /// energy per cache line.
     pub fn new(topology: &Topology) -> Self {
@@ -109,9 +109,9 @@ mod tests {
     use super::*;
     use countersteer_model::machine::Machine;
 
-    fn power() -> Power {
+    fn power() -> PowerWeights {
         let text = include_str!("../../tests/toy/two-big-two-small.toml");
-        Power::new(&Topology::new(&Machine::parse("m", text).unwrap()))
+        PowerWeights::new(&Topology::new(&Machine::parse("m", text).unwrap()))
     }
 
     #[test]

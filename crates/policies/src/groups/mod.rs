@@ -40,5 +40,5 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
             prose: "GROUP=POLICY: GROUP is a core group (`llc1`, `node0`) or a CPU list with `+` for commas (`0-3+8`); with CPU lists the other CPUs are left to Linux",
         },
     ],
-    make: |params, topology| Ok(Box::new(policy::Groups::new(params, topology)?)),
+    make: |params, topology| Ok(Box::new(policy::GroupsPolicy::new(params, topology)?)),
 };

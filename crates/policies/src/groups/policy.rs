@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use countersteer_model::cpuset::CpuSet;
-use countersteer_model::engine::{ThreadEvent, ThreadEventKind, ThreadInfo};
+use countersteer_model::engine::{Span, ThreadEvent, ThreadEventKind, ThreadInfo};
 use countersteer_model::placement::{
-    CacheClass, ClockLimit, Placement, Reason, Target, ThreadPlacement,
+    ClockLimit, Placement, Reason, Target, ThreadPlacement, WayClass,
 };
 use countersteer_model::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View, decide};
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{CpuId, GroupId, Nanos, ThreadId};
 
-use crate::interval::Interval;
+use crate::interval::DecisionInterval;
 use crate::registry;
 
 /// Kinds of groups by name.
@@ -25,7 +25,7 @@ const KINDS: &[(&str, GroupBy)] = &[
 ];
 
 /// Part of the machine with its policy.
-struct Part {
+struct MachinePart {
     name: String,
     /// CPUs of the part, by the machine's numbers.
     cpus: Arc<CpuSet>,
@@ -34,19 +34,19 @@ struct Part {
     topology: Arc<Topology>,
     policy: Box<dyn Policy>,
     /// Time between decisions of the policy; `None` for the period of the run.
-    interval: Option<Interval>,
+    interval: Option<DecisionInterval>,
     /// Limits on frequencies that the policy set, by the machine's numbers.
     limits: Vec<ClockLimit>,
 }
 
-pub(super) struct Groups {
+pub(super) struct GroupsPolicy {
     needs: Needs,
-    parts: Vec<Part>,
+    parts: Vec<MachinePart>,
     /// Part of each living thread.
     member: BTreeMap<ThreadId, usize>,
 }
 
-impl Groups {
+impl GroupsPolicy {
     pub fn new(params: &Params, topology: &Arc<Topology>) -> Result<Self, PolicyError> {
         let listed: Vec<(&str, &str)> = params
             .iter()
@@ -154,9 +154,29 @@ impl Groups {
     }
 }
 
-impl Policy for Groups {
+impl Policy for GroupsPolicy {
     fn needs(&self) -> &Needs {
         &self.needs
+    }
+
+    fn switched(&mut self, ended: &[Span]) {
+        for (nth, part) in self.parts.iter_mut().enumerate() {
+            if !part.policy.needs().switches {
+                continue;
+            }
+            let mine = ended
+                .iter()
+                .filter(|span| self.member.get(&span.thread) == Some(&nth));
+            // A thread that was still elsewhere ran for another group.
+            let seen = |span: &Span| {
+                let cpu = part.inside(span.cpu)?;
+                Some(Span { cpu, ..*span })
+            };
+            let seen: Vec<Span> = mine.filter_map(seen).collect();
+            if !seen.is_empty() {
+                part.policy.switched(&seen);
+            }
+        }
     }
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
@@ -165,7 +185,7 @@ impl Policy for Groups {
             .into_iter()
             .map(|placed| (placed.thread, placed))
             .collect();
-        let mut caches: Option<Vec<CacheClass>> = None;
+        let mut caches: Option<Vec<WayClass>> = None;
         let mut limits_changed = false;
         let member = &self.member;
         for (nth, part) in self.parts.iter_mut().enumerate() {
@@ -223,7 +243,7 @@ impl Policy for Groups {
     }
 }
 
-impl Part {
+impl MachinePart {
     /// Number that a CPU has inside the part; `None` outside.
     fn inside(&self, cpu: CpuId) -> Option<CpuId> {
         let nth = self.numbers.binary_search(&cpu).ok()?;
@@ -310,7 +330,7 @@ impl Part {
     }
 
     /// A class of the part's policy in terms of the machine; shares of caches that the part has only a part of are dropped.
-    fn class(&self, class: CacheClass, machine: &Topology) -> CacheClass {
+    fn class(&self, class: WayClass, machine: &Topology) -> WayClass {
         let mut shares = class.shares;
         shares.retain_mut(|share| match self.group(share.llc, machine) {
             Ok(group) => {
@@ -319,7 +339,7 @@ impl Part {
             }
             Err(_) => false,
         });
-        CacheClass {
+        WayClass {
             name: format!("{}-{}", self.name, class.name).into(),
             members: class.members,
             shares,
@@ -361,7 +381,7 @@ fn part(
     spec: &str,
     cpus: CpuSet,
     machine: &Arc<Topology>,
-) -> Result<Part, PolicyError> {
+) -> Result<MachinePart, PolicyError> {
     let topology = machine.part(&cpus);
     let types = topology.core_types.len();
     if types > 1 && types < machine.core_types.len() {
@@ -384,9 +404,9 @@ fn part(
         format!("{first}:{}", rest.replace('/', ","))
     };
     let policy = registry::parse(&text, &topology)?;
-    let interval = policy.needs().period.map(Interval::new);
+    let interval = policy.needs().period.map(DecisionInterval::new);
     let numbers = cpus.iter().collect();
-    Ok(Part {
+    Ok(MachinePart {
         name: name.to_owned(),
         cpus: Arc::new(cpus),
         numbers,
@@ -398,7 +418,7 @@ fn part(
 }
 
 /// Needs of all parts together: decisions come as often as the most frequent of them.
-fn needs(parts: &[Part]) -> Needs {
+fn needs(parts: &[MachinePart]) -> Needs {
     let mut all = Needs::NOTHING;
     let mut period: Option<Nanos> = None;
     for part in parts {
@@ -410,6 +430,7 @@ fn needs(parts: &[Part]) -> Needs {
         }
         all.events |= needs.events;
         all.phases |= needs.phases;
+        all.switches |= needs.switches;
         period = match (period, needs.period) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -428,17 +449,17 @@ mod tests {
     const SERVER: &str = include_str!("../../../../machines/server-12llc.toml");
     const HYBRID: &str = include_str!("../../../../machines/i9-12900k-8p8e.toml");
 
-    fn made(machine: &str, params: &str) -> Result<Groups, PolicyError> {
+    fn made(machine: &str, params: &str) -> Result<GroupsPolicy, PolicyError> {
         let topology = Arc::new(Topology::new(&Machine::parse("m", machine).unwrap()));
-        Groups::new(&Params::parse(&super::super::DEF, params)?, &topology)
+        GroupsPolicy::new(&Params::parse(&super::super::DEF, params)?, &topology)
     }
 
     fn said(machine: &str, params: &str) -> String {
         made(machine, params).err().unwrap().to_string()
     }
 
-    fn parts(groups: &Groups) -> Vec<(String, String)> {
-        let part = |p: &Part| (p.name.clone(), p.cpus.to_string());
+    fn parts(groups: &GroupsPolicy) -> Vec<(String, String)> {
+        let part = |p: &MachinePart| (p.name.clone(), p.cpus.to_string());
         groups.parts.iter().map(part).collect()
     }
 

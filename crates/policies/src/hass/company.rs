@@ -3,25 +3,25 @@
 //! Input: signatures, cores, and the fraction of a core that each thread has. Output: the bytes of the cache that each thread
 //! holds, and its speed with them.
 //!
-//! An LRU cache holds the lines touched within some age, which is the same for all sharers. A thread that holds b bytes brings
-//! in new bytes at the rate of its misses in a cache of b bytes. This gives the time that it takes to touch any number of
-//! bytes. At the age in question, the bytes touched by all threads fill the cache (Xiang et al., HOTL, ASPLOS 2013). The
-//! misses of all threads load memory, whose latency grows. Speeds depend on bytes and latency and vice versa, so they are
-//! found by iteration.
+//! A thread that holds b bytes brings in new bytes at the rate of its misses in a cache of b bytes. This gives the time that it
+//! takes to touch any number of bytes. The misses of all threads load memory. Speeds depend on bytes and latency
+//! ([`countersteer_model::corun`]) and vice versa, so they are found by iteration.
 
-use countersteer_model::machine::{DEFAULT_QUEUEING, load_factor};
+use countersteer_model::corun::{EvictionAge, Footprint, LoadedMemory};
 use countersteer_model::signature::{
     CoreTraits, LINE_BYTES, PER_INSTRUCTIONS, SIZES, SMALLEST_BYTES, Signature,
 };
 
 /// Number of iterations over bytes, latency and speeds.
 const TURNS: usize = 5;
-/// Number of bisection steps in the search for the age.
-const HALVINGS: usize = 18;
+/// Search for eviction ages in seconds: from a few misses to no evictions at all.
+const AGE: EvictionAge = EvictionAge {
+    range: (1e-7, 1e4),
+    halvings: 18,
+    near: 0.0,
+};
 /// Limit on the utilisation of memory, above which the latency does not grow.
 const FULL: f64 = 0.95;
-/// Range of ages for the search, in seconds: from a few misses to no evictions at all.
-const AGES_S: (f64, f64) = (1e-7, 1e4);
 
 /// Thread that shares a last-level cache with others.
 pub(super) struct Sharer<'a> {
@@ -43,16 +43,17 @@ pub(super) fn seconds(sharers: &[Sharer<'_>], bytes: f64) -> Vec<Option<f64>> {
     let mut queue = 1.0;
     for _ in 0..TURNS {
         let speeds = at(&parts, queue);
-        let fills: Vec<Fill> = sharers
+        let fills: Vec<Footprint<SIZES>> = sharers
             .iter()
             .zip(&speeds)
-            .map(|(s, seconds)| Fill::new(s, *seconds))
+            .map(|(s, seconds)| s.footprint(*seconds))
             .collect();
-        let age = age(&fills, bytes);
+        let filled = |age: f64| fills.iter().map(|f| f.after(age)).sum();
+        let age = AGE.of(bytes, filled);
         for (part, fill) in parts.iter_mut().zip(&fills) {
             // Only half of each change is applied (damping), because a thread that holds more runs faster and so holds even
             // more.
-            *part = f64::midpoint(*part, fill.bytes(age).min(bytes));
+            *part = f64::midpoint(*part, fill.after(age).min(bytes));
         }
         queue = f64::midpoint(queue, wait(sharers, &parts, &speeds));
     }
@@ -67,77 +68,27 @@ fn wait(sharers: &[Sharer<'_>], parts: &[f64], seconds: &[Option<f64>]) -> f64 {
     };
     let each = sharers.iter().zip(parts).zip(seconds);
     let bytes_per_s: f64 = each.filter_map(asked).sum();
-    let offered = sharers.first().map_or(1.0, |s| s.core.memory_bytes_per_s);
-    let used = (bytes_per_s / offered.max(1.0)).min(FULL);
-    let queueing = sharers
-        .first()
-        .map_or(DEFAULT_QUEUEING, |s| s.core.queueing);
-    load_factor(queueing, used)
+    let memory = sharers.first().map(|s| LoadedMemory {
+        bandwidth: s.core.memory_bytes_per_s.max(1.0),
+        queueing: s.core.queueing,
+        full: FULL,
+    });
+    memory.map_or(1.0, |memory| memory.factor(bytes_per_s))
 }
 
-/// Returns the age in seconds at which all threads together have touched `bytes` bytes.
-fn age(fills: &[Fill], bytes: f64) -> f64 {
-    let touched = |age: f64| fills.iter().map(|f| f.bytes(age)).sum::<f64>();
-    let (mut low, mut high) = (AGES_S.0.ln(), AGES_S.1.ln());
-    for _ in 0..HALVINGS {
-        let middle = f64::midpoint(low, high);
-        if touched(middle.exp()) > bytes {
-            high = middle;
-        } else {
-            low = middle;
-        }
+impl Sharer<'_> {
+    /// Returns the bytes that the thread touches by time in seconds, given its seconds per instruction; none without a signature.
+    fn footprint(&self, seconds: Option<f64>) -> Footprint<SIZES> {
+        let sizes = std::array::from_fn(|size| SMALLEST_BYTES * (size as f64).exp2());
+        let misses = self
+            .signature
+            .map_or([0.0; SIZES], |s| s.by_size(self.core.last.ways));
+        let per_miss = seconds.map_or(0.0, |s| LINE_BYTES * self.load / s / PER_INSTRUCTIONS);
+        // A thread that holds between two sizes of the signature misses as often as on average in both.
+        let rate = |size: usize| f64::midpoint(misses[size.saturating_sub(1)], misses[size]);
+        let rates = std::array::from_fn(|size| rate(size) * per_miss);
+        Footprint::new(sizes, rates, misses[SIZES - 1] * per_miss)
     }
-    low.exp()
-}
-
-/// Growth of a thread's footprint: the bytes touched as a function of time.
-struct Fill {
-    /// Time in seconds at which the thread has touched as many bytes as each cache size of the signature.
-    reached_s: [f64; SIZES],
-    /// Bytes per second that the thread touches beyond the largest size of the signature.
-    beyond: f64,
-}
-
-impl Fill {
-    fn new(sharer: &Sharer<'_>, seconds: Option<f64>) -> Self {
-        let mut fill = Self {
-            reached_s: [f64::INFINITY; SIZES],
-            beyond: 0.0,
-        };
-        let (Some(signature), Some(seconds)) = (sharer.signature, seconds) else {
-            return fill;
-        };
-        let per_miss = LINE_BYTES * sharer.load / seconds / PER_INSTRUCTIONS;
-        let misses = signature.by_size(sharer.core.last.ways);
-        let mut at_s = 0.0;
-        for size in 0..SIZES {
-            let smaller = size.saturating_sub(1);
-            let from = if size == 0 { 0.0 } else { size_bytes(smaller) };
-            // A thread that holds between two sizes of the signature misses as often as on average in both.
-            let rate = f64::midpoint(misses[smaller], misses[size]) * per_miss;
-            at_s += (size_bytes(size) - from) / rate;
-            fill.reached_s[size] = at_s;
-        }
-        fill.beyond = misses[SIZES - 1] * per_miss;
-        fill
-    }
-
-    /// Returns the number of bytes that the thread touches within `age_s` seconds.
-    fn bytes(&self, age_s: f64) -> f64 {
-        let after = self.reached_s.partition_point(|at| *at <= age_s);
-        let (from_s, from) = match after {
-            0 => (0.0, 0.0),
-            n => (self.reached_s[n - 1], size_bytes(n - 1)),
-        };
-        let Some(to_s) = self.reached_s.get(after).filter(|to| to.is_finite()) else {
-            return from + self.beyond * (age_s - from_s);
-        };
-        from + (size_bytes(after) - from) * (age_s - from_s) / (to_s - from_s)
-    }
-}
-
-fn size_bytes(size: usize) -> f64 {
-    SMALLEST_BYTES * (size as f64).exp2()
 }
 
 #[cfg(test)]

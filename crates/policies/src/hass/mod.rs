@@ -11,7 +11,9 @@
 //!   threads under the caches concerned, and partners are searched in every other partition. Hits of the last-level cache cost
 //!   their latency. Memory latency grows with the bandwidth in use.
 //! - `signatures=phase` (section 6): the signature of the present part of the program. A simulation knows each eighth of each
-//!   recorded run. Programs on real machines carry no marks, so their signatures stay those of the whole run.
+//!   recorded run. On a real machine, and with `signatures=counted` in a simulation too, counters recognize the part: the phase in the
+//!   program's signature whose misses of the private caches are nearest to the measured ones, twice in a row. Without counters, or
+//!   with a signature that has no phases, it stays that of the whole run, and the reason of the placement says so.
 //! - `priorities=on` (section 5): a thread with a lower nice value may take the place of one with a higher one for its own
 //!   gain, regardless of the sum; not the other way round. A thread expects its weight's part of an overloaded partition.
 //!
@@ -23,9 +25,11 @@
 //! shared; hits of the last-level cache cost nothing. Loses: with shared caches (by default), phases, saturated memory
 //! bandwidth, programs that live in a slow last-level cache, and homogeneous work, which has nothing to gain.
 
+mod choice;
 mod company;
 mod partitions;
 mod policy;
+mod recognized;
 
 use countersteer_model::policy::{ParamDef, PolicyDef};
 
@@ -57,7 +61,7 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
         ParamDef {
             key: "signatures",
             default: "program",
-            prose: "program: one of the whole run; phase: that of the part of the program that a thread is in (simulator only)",
+            prose: "program: one of the whole run; phase: that of the part of the program that a thread is in, as the simulator knows it or counters tell; counted: as counters tell",
         },
         ParamDef {
             key: "priorities",

@@ -9,10 +9,11 @@ use countersteer_model::topology::{Group, GroupBy, Topology};
 use countersteer_model::units::GroupId;
 
 /// Partition: cores of one class, among which the kernel balances load (HASS, section 4).
-pub(super) struct Partition {
+pub(super) struct CorePartition {
     pub target: Target,
     /// Core group that stands for the partition in reasons.
     pub group: GroupId,
+    pub cpus: Arc<CpuSet>,
     /// Number of cores of the partition.
     pub cores: f64,
     /// Properties of the cores and caches, for signatures.
@@ -23,7 +24,7 @@ pub(super) struct Partition {
     pub cache: usize,
 }
 
-impl Partition {
+impl CorePartition {
     fn new(group: &Group, cpus: &Arc<CpuSet>, cache: usize, topology: &Topology) -> Option<Self> {
         let cpu = cpus.lowest()?;
         let row = &topology.cpus[cpu.index()];
@@ -38,6 +39,7 @@ impl Partition {
                 Target::Cpus(Arc::clone(cpus))
             },
             group: group.id,
+            cpus: Arc::clone(cpus),
             cores: cores.len() as f64,
             traits: CoreTraits::of(topology, cpu),
             capacity: f64::from(row.capacity.max(1)) * clock,
@@ -48,11 +50,16 @@ impl Partition {
 
 /// Returns the partitions of a machine, fastest class first. With `shared`, there is one partition per class and
 /// last-level cache; cores with a cache of their own form one partition per class.
-pub(super) fn partitions(topology: &Topology, shared: bool) -> Vec<Partition> {
+pub(super) fn partitions(topology: &Topology, shared: bool) -> Vec<CorePartition> {
     let mut found = Vec::new();
     for class in topology.groups_by(GroupBy::CoreType) {
         if !shared {
-            found.extend(Partition::new(class, &class.cpus, found.len(), topology));
+            found.extend(CorePartition::new(
+                class,
+                &class.cpus,
+                found.len(),
+                topology,
+            ));
             continue;
         }
         let mut alone = CpuSet::default();
@@ -64,10 +71,10 @@ pub(super) fn partitions(topology: &Topology, shared: bool) -> Vec<Partition> {
             }
             let whole = cpus.len() == llc.cpus.len() && cpus.len() < class.cpus.len();
             let group = if whole { llc } else { class };
-            found.extend(Partition::new(group, &Arc::new(cpus), cache, topology));
+            found.extend(CorePartition::new(group, &Arc::new(cpus), cache, topology));
         }
         let own = topology.groups_by(GroupBy::Llc).len() + found.len();
-        found.extend(Partition::new(class, &Arc::new(alone), own, topology));
+        found.extend(CorePartition::new(class, &Arc::new(alone), own, topology));
     }
     found
 }

@@ -5,13 +5,13 @@ use countersteer_model::policy::HintClass;
 use countersteer_model::units::GroupId;
 
 use super::Hsf;
-use super::candidate::Candidate;
+use super::candidate::HsfCandidate;
 
 impl Hsf {
     /// Returns the admission table of a decision, without rows if there are sleepers. `None` if it did not change.
     pub(super) fn admission(
         &mut self,
-        all: &[Candidate<'_>],
+        all: &[HsfCandidate<'_>],
         ranks: &[usize],
         sleepers: bool,
     ) -> Option<AdmissionTable> {
@@ -41,7 +41,7 @@ impl Hsf {
         Some(table)
     }
 
-    fn rows(&self, all: &[Candidate<'_>], ranks: &[usize]) -> Vec<(f64, GroupId)> {
+    fn rows(&self, all: &[HsfCandidate<'_>], ranks: &[usize]) -> Vec<(f64, GroupId)> {
         let types = self.slots.ranks();
         // While a core is free, new threads go to the core type of the fastest free core.
         let free = types
@@ -53,7 +53,7 @@ impl Hsf {
         for (rank, core_type) in types.iter().enumerate().take(last) {
             let (mut inside, mut outside) = (f64::INFINITY, 0.0f64);
             // The table is compared with factors of single threads, so only threads ranked by their own factor determine it.
-            let counts = |c: &Candidate<'_>| {
+            let counts = |c: &HsfCandidate<'_>| {
                 c.sf.is_some() && !c.young && c.class == HintClass::Full && c.alone
             };
             for (c, own) in all.iter().zip(ranks).filter(|(c, _)| counts(c)) {

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use countersteer_model::by_id::ById;
 use countersteer_model::engine::{ThreadEventKind, ThreadInfo};
-use countersteer_model::policy::{HintClass, Present, View, active, weights};
+use countersteer_model::policy::{HintClass, PresentRank, View, active, weights};
 use countersteer_model::units::{Nanos, ProgramId, ThreadId};
 
 use super::{Hsf, Tlp};
-use crate::speedup::{self, Active, Kind};
+use crate::speedup::{self, Active, WorkDivision};
 
 /// State of a thread that is kept between decisions.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Memory {
+pub(super) struct ThreadMemory {
     pub thread: ThreadId,
     /// Number of consecutive decisions that ranked the thread below its assigned rank.
     pub doubt: u32,
@@ -30,7 +30,7 @@ pub(super) struct Memory {
     pub gap: Nanos,
 }
 
-impl Memory {
+impl ThreadMemory {
     /// Returns the factor on the thread's hysteresis, at least 1; it doubles per recent move.
     pub fn strength(&self) -> f64 {
         if self.restless > 0.01 {
@@ -51,7 +51,7 @@ pub(super) enum Trip {
 }
 
 /// Thread that competes for core slots in this decision.
-pub(super) struct Candidate<'a> {
+pub(super) struct HsfCandidate<'a> {
     pub info: &'a ThreadInfo,
     pub sf: Option<f64>,
     /// Class of the thread by its application hint.
@@ -64,7 +64,7 @@ pub(super) struct Candidate<'a> {
     /// Rank of the thread's current core if the thread cannot be moved off it; otherwise `None`.
     pub stuck: Option<usize>,
     /// State kept from the last decision.
-    pub memory: Memory,
+    pub memory: ThreadMemory,
     /// Reason for which the thread is sent to a core type apart from its rank; `None` if it is ranked.
     pub sent: Option<Trip>,
     /// True if the thread is on its core only for a visit, and so has no claim to that core slot.
@@ -79,7 +79,7 @@ pub(super) struct Candidate<'a> {
     pub young: bool,
 }
 
-impl Candidate<'_> {
+impl HsfCandidate<'_> {
     pub fn send(&mut self, trip: Trip, key: f64) {
         self.key = key;
         self.sent = Some(trip);
@@ -87,10 +87,10 @@ impl Candidate<'_> {
 }
 
 /// Programs with active threads, by id.
-pub(super) type Programs = ById<ProgramId, Active>;
+pub(super) type ActivePrograms = ById<ProgramId, Active>;
 
 /// Marks the threads whose phase changed since the last decision.
-fn note_phases(view: &View<'_>, all: &mut [Candidate<'_>]) {
+fn note_phases(view: &View<'_>, all: &mut [HsfCandidate<'_>]) {
     let events = view.events.iter();
     let phases = events.filter(|e| e.kind == ThreadEventKind::Phase);
     let changed: BTreeSet<ThreadId> = phases.map(|e| e.thread).collect();
@@ -101,7 +101,10 @@ fn note_phases(view: &View<'_>, all: &mut [Candidate<'_>]) {
 
 impl Hsf {
     /// Returns the active threads in ascending order of ids, and their programs unless `tlp=thread`.
-    pub(super) fn candidates<'a>(&self, view: &View<'a>) -> (Vec<Candidate<'a>>, Programs) {
+    pub(super) fn candidates<'a>(
+        &self,
+        view: &View<'a>,
+    ) -> (Vec<HsfCandidate<'a>>, ActivePrograms) {
         let mut active = active(view);
         active.retain(|t| !self.is_sleeper(t.id));
         let mut all = self.known(view, &active);
@@ -110,7 +113,7 @@ impl Hsf {
         }
         let average = average(&all);
         let programs = match self.tlp {
-            Tlp::Thread => Programs::default(),
+            Tlp::Thread => ActivePrograms::default(),
             _ => {
                 let factors: Vec<Option<f64>> = all.iter().map(|c| c.sf).collect();
                 // As in `average`, the factor is 1 if none is known.
@@ -134,24 +137,24 @@ impl Hsf {
         (all, programs)
     }
 
-    fn known<'a>(&self, view: &View<'a>, active: &[&'a ThreadInfo]) -> Vec<Candidate<'a>> {
+    fn known<'a>(&self, view: &View<'a>, active: &[&'a ThreadInfo]) -> Vec<HsfCandidate<'a>> {
         let slowest = self.slots.ranks().len().saturating_sub(1);
         let mut factors = view.column(self.source.metric);
         let mut beside = view.column(self.source.beside.unwrap_or_default());
         let mut memories = self.memory.iter().peekable();
         let present = self.slots.present_of(active);
-        let candidate = |(info, present): (&'a ThreadInfo, Present)| {
+        let candidate = |(info, present): (&'a ThreadInfo, PresentRank)| {
             while memories.next_if(|m| m.thread < info.id).is_some() {}
             let memory = memories.next_if(|m| m.thread == info.id).copied();
-            let memory = memory.unwrap_or(Memory {
+            let memory = memory.unwrap_or(ThreadMemory {
                 thread: info.id,
-                ..Memory::default()
+                ..ThreadMemory::default()
             });
             let sf = factors.get(info.id);
             let sf = sf.filter(|sf| sf.is_finite() && *sf > 0.0);
             let beside = beside.get(info.id);
             let slack = self.margin * memory.strength();
-            Candidate {
+            HsfCandidate {
                 info,
                 sf,
                 class: HintClass::of(info, sf, present.rank == slowest, slack),
@@ -177,7 +180,7 @@ impl Hsf {
         let threads = program.threads;
         match self.tlp {
             Tlp::Thread => sf,
-            Tlp::Speedup => speedup::application(Kind::Dynamic, sf, threads, big),
+            Tlp::Speedup => speedup::application(WorkDivision::Dynamic, sf, threads, big),
             Tlp::Camp => speedup::utility(sf, threads, big),
             Tlp::PerCore => 1.0 + (sf - 1.0) / threads as f64,
         }
@@ -185,7 +188,7 @@ impl Hsf {
 }
 
 /// Returns the mean factor of the threads that do not spin or block; 1 if no factor is known.
-fn average(all: &[Candidate<'_>]) -> f64 {
+fn average(all: &[HsfCandidate<'_>]) -> f64 {
     let known = all
         .iter()
         .filter(|c| c.class != HintClass::Waiting)

@@ -4,7 +4,7 @@ use countersteer_model::policy::HintClass;
 use countersteer_model::units::{Nanos, ThreadId};
 
 use super::Hsf;
-use super::candidate::{Candidate, Memory, Trip};
+use super::candidate::{HsfCandidate, ThreadMemory, Trip};
 
 /// Divisor of `refresh_ms` for threads whose phase changed.
 const SOONER: u64 = 4;
@@ -31,7 +31,7 @@ pub(super) struct Visit {
 
 impl Hsf {
     /// Sends each thread that has to be measured to the type on which it was not measured.
-    pub(super) fn explore(&mut self, all: &mut [Candidate<'_>], now: Nanos, quota: &[usize]) {
+    pub(super) fn explore(&mut self, all: &mut [HsfCandidate<'_>], now: Nanos, quota: &[usize]) {
         let last = quota.len() - 1;
         for c in all.iter_mut() {
             if let Some(rank) = c.assigned {
@@ -56,7 +56,7 @@ impl Hsf {
 
     /// Records that a thread was placed on the fastest or the slowest type. A thread that is sent there counts at once: it may
     /// be asleep at the next decision although its measurement is done.
-    pub(super) fn note_place(&self, memory: &mut Memory, rank: usize, now: Nanos) {
+    pub(super) fn note_place(&self, memory: &mut ThreadMemory, rank: usize, now: Nanos) {
         let last = self.slots.ranks().len() - 1;
         if let Some(end) = [0, last].iter().position(|r| *r == rank) {
             memory.been[end] = Some(now);
@@ -64,20 +64,20 @@ impl Hsf {
     }
 
     /// Sends the thread with the oldest measurement, if `refresh_ms` has passed since the last one was sent.
-    fn measure_again(&mut self, all: &mut [Candidate<'_>], now: Nanos) {
+    fn measure_again(&mut self, all: &mut [HsfCandidate<'_>], now: Nanos) {
         let since = now.since(self.last_refresh).0;
         if since < self.refresh.0 / SOONER {
             return;
         }
         let due = since >= self.refresh.0;
-        let oldest = |c: &Candidate<'_>| c.memory.been.iter().copied().min().flatten();
+        let oldest = |c: &HsfCandidate<'_>| c.memory.been.iter().copied().min().flatten();
         // A thread without a factor after visits to both types slept there, or cannot be measured. It is tried again at
         // growing intervals.
-        let patient = |c: &Candidate<'_>| {
+        let patient = |c: &HsfCandidate<'_>| {
             let tried = oldest(c).unwrap_or_default();
             now.since(tried).0 >= self.refresh.0 << c.memory.fruitless.min(MOST_PATIENCE)
         };
-        let wanted = |c: &&mut Candidate<'_>| match c.sf {
+        let wanted = |c: &&mut HsfCandidate<'_>| match c.sf {
             Some(_) => due || c.memory.changed,
             None => due && patient(c),
         };
@@ -100,7 +100,7 @@ impl Hsf {
     /// gains least there.
     pub(super) fn refresh_history(
         &mut self,
-        all: &mut [Candidate<'_>],
+        all: &mut [HsfCandidate<'_>],
         now: Nanos,
         quota: &[usize],
     ) {
@@ -121,7 +121,7 @@ impl Hsf {
             }
             return;
         }
-        let lost = |c: &&mut Candidate<'_>| {
+        let lost = |c: &&mut HsfCandidate<'_>| {
             let waited = c
                 .memory
                 .forced
@@ -150,7 +150,7 @@ impl Hsf {
 
     /// Ends a visit once the thread was ranked again. If the visit did not change the thread's rank, the time until its next
     /// visit doubles.
-    pub(super) fn end_visit(&mut self, all: &mut [Candidate<'_>], ranks: &[usize]) {
+    pub(super) fn end_visit(&mut self, all: &mut [HsfCandidate<'_>], ranks: &[usize]) {
         let ended = all.iter().position(|c| c.visits);
         if let Some(row) = ended {
             let gap = &mut all[row].memory.gap;
@@ -164,6 +164,6 @@ impl Hsf {
     }
 }
 
-fn is_measured(c: &Candidate<'_>) -> bool {
+fn is_measured(c: &HsfCandidate<'_>) -> bool {
     c.measured && !c.young && c.stuck.is_none() && c.class == HintClass::Full
 }

@@ -62,9 +62,9 @@ use countersteer_model::units::{GroupId, Nanos, ThreadId};
 
 use crate::life::{Lives, YOUNG};
 use crate::order::free;
-use candidate::{Candidate, Memory, Trip};
+use candidate::{HsfCandidate, ThreadMemory, Trip};
 use explore::Visit;
-use source::{Learns, Source};
+use source::{Learns, SpeedupSource};
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "hsf",
@@ -145,7 +145,7 @@ enum Tlp {
 
 struct Hsf {
     needs: Needs,
-    source: Source,
+    source: SpeedupSource,
     tlp: Tlp,
     turn: Nanos,
     /// Time at which the threads of applications last alternated on the big cores.
@@ -154,7 +154,7 @@ struct Hsf {
     patience: f64,
     refresh: Nanos,
     slots: CoreSlots,
-    memory: Vec<Memory>,
+    memory: Vec<ThreadMemory>,
     last_refresh: Nanos,
     /// Visit of a thread to a big core that is under way; `None` if there is none.
     visit: Option<Visit>,
@@ -175,7 +175,7 @@ const YOUNG_MS: f64 = 1_000.0;
 
 impl Hsf {
     fn new(params: &Params, topology: &Arc<Topology>) -> Result<Self, PolicyError> {
-        let source = Source::new(params)?;
+        let source = SpeedupSource::new(params)?;
         let kinds = [
             ("thread", Tlp::Thread),
             ("speedup", Tlp::Speedup),
@@ -227,13 +227,19 @@ impl Hsf {
 
     /// Stores the state of active threads for the next decision, and keeps that of sleeping ones. Moves of alternating threads
     /// do not count as changes of rank.
-    fn remember(&mut self, view: &View<'_>, all: &[Candidate<'_>], ranks: &[usize], turned: bool) {
+    fn remember(
+        &mut self,
+        view: &View<'_>,
+        all: &[HsfCandidate<'_>],
+        ranks: &[usize],
+        turned: bool,
+    ) {
         let sent = turned || all.iter().any(|c| c.sent.is_some() || c.visits);
         let explored = std::mem::replace(&mut self.exploring, sent) || sent;
         let memories = all.iter().zip(ranks).map(|(c, rank)| {
             // With the factor 0.97 per decision, half of the count decays in about 23 decisions.
             let moved = c.assigned.is_some_and(|assigned| assigned != *rank) && !explored;
-            let mut memory = Memory {
+            let mut memory = ThreadMemory {
                 restless: c.memory.restless * 0.97 + f64::from(u8::from(moved)),
                 ..c.memory
             };
@@ -242,7 +248,7 @@ impl Hsf {
             }
             memory
         });
-        let memories: Vec<Memory> = memories.collect();
+        let memories: Vec<ThreadMemory> = memories.collect();
         self.memory.retain(|m| {
             let active = all.binary_search_by_key(&m.thread, |c| c.info.id);
             active.is_err() && view.lives(m.thread)
@@ -264,7 +270,7 @@ impl Hsf {
         !self.lives.is_off() && self.lives.sleeps(thread)
     }
 
-    fn reason(&self, c: &Candidate<'_>, rank: usize) -> Reason {
+    fn reason(&self, c: &HsfCandidate<'_>, rank: usize) -> Reason {
         let ranks = self.slots.ranks().iter().zip(&self.between);
         let predicted =
             c.sf.map(|sf| ranks.map(move |(r, x)| (r.group, 1.0 + (sf - 1.0) * x)));
@@ -280,7 +286,7 @@ impl Hsf {
 }
 
 /// Returns the rule for a thread's rank, as the reason of its placement.
-fn rule(c: &Candidate<'_>, rank: usize) -> &'static str {
+fn rule(c: &HsfCandidate<'_>, rank: usize) -> &'static str {
     match (c.sent, c.sf, c.assigned) {
         (Some(Trip::Measure), ..) => "sent to be measured on this core type",
         (Some(Trip::Refresh), ..) => {

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use countersteer_model::policy::{HintClass, View};
 use countersteer_model::topology::GroupBy;
 
-use super::candidate::{Candidate, Programs};
+use super::candidate::{ActivePrograms, HsfCandidate};
 use super::{Hsf, Tlp};
 
 /// Bid of a thread in the competition for core slots.
@@ -21,7 +21,7 @@ struct Bid {
 
 impl Hsf {
     /// Updates the doubt of each thread: the number of consecutive decisions in which SFs alone would rank the thread lower.
-    pub(super) fn doubt(&self, all: &mut [Candidate<'_>], quota: &[usize]) {
+    pub(super) fn doubt(&self, all: &mut [HsfCandidate<'_>], quota: &[usize]) {
         if quota.len() < 2 {
             return;
         }
@@ -48,7 +48,7 @@ impl Hsf {
     }
 
     /// Returns the rank of each thread. `quota` is the number of core slots for threads that are not stuck.
-    pub(super) fn rank(&self, all: &[Candidate<'_>], quota: &[usize]) -> Vec<usize> {
+    pub(super) fn rank(&self, all: &[HsfCandidate<'_>], quota: &[usize]) -> Vec<usize> {
         let last = quota.len() - 1;
         let mut ranks: Vec<usize> = all.iter().map(|c| c.stuck.unwrap_or(last)).collect();
         let mut rest: Vec<Bid> = all
@@ -72,7 +72,7 @@ impl Hsf {
         ranks
     }
 
-    fn bid(&self, row: usize, c: &Candidate<'_>) -> Bid {
+    fn bid(&self, row: usize, c: &HsfCandidate<'_>) -> Bid {
         let strength = c.memory.strength();
         let doubted = f64::from(c.memory.doubt) >= self.patience * strength;
         Bid {
@@ -90,8 +90,8 @@ impl Hsf {
     pub(super) fn take_turns(
         &mut self,
         view: &View<'_>,
-        all: &[Candidate<'_>],
-        programs: &Programs,
+        all: &[HsfCandidate<'_>],
+        programs: &ActivePrograms,
         ranks: &mut [usize],
     ) -> bool {
         let groups = view.topology.groups_by(GroupBy::CoreType);
@@ -103,7 +103,7 @@ impl Hsf {
         }
         self.turned = view.now;
         let mut of_program = programs.reader();
-        let mut turns = |c: &Candidate<'_>| {
+        let mut turns = |c: &HsfCandidate<'_>| {
             let program = of_program.get(c.info.program);
             let alike = program
                 .filter(|p| p.threads > 1)

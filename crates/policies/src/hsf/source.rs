@@ -15,7 +15,7 @@ pub(super) enum Learns {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Source {
+pub(super) struct SpeedupSource {
     pub metric: &'static str,
     /// Name of a second metric that states the quality of the factor; `None` if the source has
     /// none.
@@ -24,15 +24,19 @@ pub(super) struct Source {
     pub learns: Learns,
 }
 
-const fn source(metric: &'static str, beside: Option<&'static str>, learns: Learns) -> Source {
-    Source {
+const fn source(
+    metric: &'static str,
+    beside: Option<&'static str>,
+    learns: Learns,
+) -> SpeedupSource {
+    SpeedupSource {
         metric,
         beside,
         learns,
     }
 }
 
-impl Source {
+impl SpeedupSource {
     pub(super) fn new(params: &Params) -> Result<Self, PolicyError> {
         let on_big_cores = |metric, misses| source(metric, Some(misses), Learns::OnBigCores);
         let history = params.choice(

@@ -4,6 +4,8 @@
 //! the number of instructions that fill each size. Between and beyond samples, misses follow the square root of the size
 //! (Hartstein et al., JILP 2008).
 
+use countersteer_model::corun::Footprint;
+
 /// Sizes of the grid: quarter octaves from 16 KiB to 256 MiB.
 const SIZES: usize = 57;
 /// Lines of the smallest size.
@@ -21,7 +23,7 @@ const MOST: f64 = 0.5;
 
 /// Sums over the samples.
 #[derive(Clone, Debug)]
-pub(crate) struct Points {
+pub(crate) struct CurveSums {
     weight: [f32; SIZES],
     sum: [f32; SIZES],
     /// Lines beyond which the thread had no use for more, when last seen with room to spare.
@@ -30,11 +32,11 @@ pub(crate) struct Points {
 
 /// Miss curve.
 #[derive(Clone, Debug)]
-pub(crate) struct Curve {
+pub(crate) struct ThreadCurve {
     /// Misses per instruction by size.
     misses: [f64; SIZES],
-    /// Instructions after which each size is filled, from empty.
-    fill: [f64; SIZES],
+    /// Lines by instructions, from empty.
+    fill: Footprint<SIZES>,
 }
 
 /// Lines of a row of the grid.
@@ -49,7 +51,7 @@ fn place(lines: f64) -> (usize, f64) {
     (row, at - row as f64)
 }
 
-impl Default for Points {
+impl Default for CurveSums {
     fn default() -> Self {
         Self {
             weight: [0.0; SIZES],
@@ -59,7 +61,7 @@ impl Default for Points {
     }
 }
 
-impl Points {
+impl CurveSums {
     /// Adds a sample: `misses` per instruction with `lines` lines.
     pub fn note(&mut self, lines: f64, misses: f64, weight: f64) {
         if !(misses.is_finite() && lines.is_finite()) || lines < SMALLEST / 4.0 {
@@ -100,7 +102,7 @@ impl Points {
     }
 
     /// Curve through the samples.
-    pub fn curve(&self) -> Curve {
+    pub fn curve(&self) -> ThreadCurve {
         let mut misses = [f64::NAN; SIZES];
         for (row, value) in monotone(&self.weight, &self.sum) {
             misses[row] = value;
@@ -112,7 +114,7 @@ impl Points {
             let level = misses[last];
             misses[last..].fill(level);
         }
-        Curve::new(misses)
+        ThreadCurve::new(misses)
     }
 }
 
@@ -160,15 +162,14 @@ fn bridge(misses: &mut [f64; SIZES]) {
     }
 }
 
-impl Curve {
+impl ThreadCurve {
     fn new(misses: [f64; SIZES]) -> Self {
-        let mut fill = [0.0; SIZES];
-        fill[0] = SMALLEST / misses[0].max(LEAST);
-        for row in 1..SIZES {
-            let mean = 0.5 * (misses[row] + misses[row - 1]);
-            fill[row] = fill[row - 1] + (size(row) - size(row - 1)) / mean.max(LEAST);
+        let rate = |row: usize| 0.5 * (misses[row] + misses[row.saturating_sub(1)]);
+        let rates = std::array::from_fn(|row| rate(row).max(LEAST));
+        Self {
+            fill: Footprint::new(std::array::from_fn(size), rates, 0.0),
+            misses,
         }
-        Self { misses, fill }
     }
 
     /// Misses per instruction with `lines` lines.
@@ -179,16 +180,7 @@ impl Curve {
 
     /// Lines of the thread in an initially empty cache after a number of instructions.
     pub fn lines_after(&self, instructions: f64) -> f64 {
-        let above = self.fill.partition_point(|fill| *fill <= instructions);
-        if above == 0 {
-            return SMALLEST * instructions / self.fill[0];
-        }
-        if above == SIZES {
-            return size(SIZES - 1);
-        }
-        let (from, to) = (self.fill[above - 1], self.fill[above]);
-        let part = (instructions - from) / (to - from);
-        size(above - 1) + part * (size(above) - size(above - 1))
+        self.fill.after(instructions)
     }
 }
 
@@ -198,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_point_is_given_back_and_sizes_around_follow_the_square_root() {
-        let mut points = Points::default();
+        let mut points = CurveSums::default();
         points.note(size(10), 0.01, 1.0);
         let curve = points.curve();
         assert!((curve.at(size(10)) - 0.01).abs() < 1e-6);
@@ -208,7 +200,7 @@ mod tests {
 
     #[test]
     fn noise_never_makes_a_curve_rise() {
-        let mut points = Points::default();
+        let mut points = CurveSums::default();
         for (row, misses) in [(4, 0.02), (8, 0.005), (9, 0.006), (10, 0.001)] {
             points.note(size(row), misses, 1.0);
         }
@@ -219,7 +211,7 @@ mod tests {
 
     #[test]
     fn filling_takes_as_long_as_the_misses_say() {
-        let mut points = Points::default();
+        let mut points = CurveSums::default();
         (0..SIZES).for_each(|row| points.note(size(row), 0.01, 1.0));
         let curve = points.curve();
         assert!((curve.lines_after(1e6) / 1e4 - 1.0).abs() < 1e-3);
@@ -227,7 +219,7 @@ mod tests {
 
     #[test]
     fn more_room_than_was_wanted_saves_nothing() {
-        let mut points = Points::default();
+        let mut points = CurveSums::default();
         points.note(size(12), 0.002, 1.0);
         points.room_to_spare(size(12));
         assert_eq!(points.curve().at(size(20)), points.curve().at(size(12)));

@@ -1,6 +1,6 @@
 //! Estimates of a thread's behaviour from its counters.
 //!
-//! Input: per interval, time per instruction, misses and occupancy, with the place where the thread ran. Output: a [`Subject`],
+//! Input: per interval, time per instruction, misses and occupancy, with the place where the thread ran. Output: a [`PredictedThread`],
 //! the input of predictions. Time per instruction has a core part and a part that waits for caches and memory:
 //! `time = base(kind of core) + exposed * waiting`. `waiting` is the latency of the misses, at memory's load. `exposed` comes from
 //! the dependence of time on waiting on one kind of core (ridge regression around a typical value).
@@ -11,8 +11,8 @@
 
 use countersteer_model::units::GroupId;
 
-use super::curve::{Curve, Points};
-use super::places::{Kind, Places};
+use super::curve::{CurveSums, ThreadCurve};
+use super::places::{CoreKind, MachinePlaces};
 
 /// Part of the misses in a window that are independent of each other, for a typical thread.
 const INDEPENDENT: f64 = 0.5;
@@ -47,7 +47,7 @@ const AFTER_PHASE: f64 = 0.3;
 
 /// Measurements of a thread in an interval that it spent in one place.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct PlacedInterval {
     pub kind: usize,
     /// Instructions per ns of running.
     pub ips: f64,
@@ -76,7 +76,7 @@ pub(super) struct Seen {
 
 /// Measurements of a thread on a kind of core.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct KindMeasurements {
     /// Number of intervals, decaying.
     count: f64,
     /// Logarithm of the base over the thread's level.
@@ -91,15 +91,15 @@ struct Known {
 
 /// Estimate of a thread.
 #[derive(Clone, Debug)]
-pub(super) struct Estimate {
+pub(super) struct ThreadEstimate {
     pub seen: u32,
     /// Group of the last placement, and number of placements without effect.
     pub placed: GroupId,
     pub tries: u8,
-    kinds: Vec<Known>,
+    kinds: Vec<KindMeasurements>,
     level: f64,
     here: usize,
-    points: Points,
+    points: CurveSums,
     sf: Option<f64>,
     exposed: f64,
     /// Exponential mean of the plausible exposed part.
@@ -120,11 +120,11 @@ pub(super) struct Estimate {
 
 /// Thread as input of predictions.
 #[derive(Clone, Debug)]
-pub(super) struct Subject {
+pub(super) struct PredictedThread {
     /// Core part of the time per instruction, in ns, by kind.
     pub base: Vec<f64>,
     pub exposed: f64,
-    pub curve: Curve,
+    pub curve: ThreadCurve,
     /// Instructions per ns alone on the fastest kind.
     pub alone: f64,
     /// Instructions per ns of running, measured at its present place.
@@ -135,16 +135,16 @@ pub(super) struct Subject {
     pub nj: Vec<f64>,
 }
 
-impl Estimate {
+impl ThreadEstimate {
     pub fn new(kinds: usize) -> Self {
         Self {
             seen: 0,
             placed: GroupId(0),
             tries: 0,
-            kinds: vec![Known::default(); kinds],
+            kinds: vec![KindMeasurements::default(); kinds],
             level: 0.0,
             here: usize::MAX,
-            points: Points::default(),
+            points: CurveSums::default(),
             sf: None,
             exposed: MOST_EXPOSED,
             plausible: MOST_EXPOSED,
@@ -168,7 +168,7 @@ impl Estimate {
     }
 
     /// Adds an interval.
-    pub fn note(&mut self, seen: &Seen, places: &Places) {
+    pub fn note(&mut self, seen: &PlacedInterval, places: &MachinePlaces) {
         let kind = &places.kinds[seen.kind];
         let time = 1.0 / seen.ips;
         if !(time.is_finite() && time > 0.0) {
@@ -239,7 +239,7 @@ impl Estimate {
     }
 
     /// Splits a deviation of the core part between the thread's level and the kind's ratio.
-    fn settle(&mut self, kind: usize, base: f64, place: &Kind) {
+    fn settle(&mut self, kind: usize, base: f64, place: &CoreKind) {
         if self.here != kind {
             self.here = kind;
             self.kinds[kind].fresh = 0;
@@ -276,7 +276,7 @@ impl Estimate {
         -between * self.sf.unwrap_or(1.0).clamp(0.5, 7.0).ln()
     }
 
-    fn base(&self, kind: usize, places: &Places) -> f64 {
+    fn base(&self, kind: usize, places: &MachinePlaces) -> f64 {
         let ratio = if self.kinds[kind].count > 0.0 {
             self.kinds[kind].ratio
         } else {
@@ -298,7 +298,7 @@ impl Estimate {
 
     /// Thread as input of predictions. `None` without measurements, or if it lacks a kind of core and counters predict no
     /// speed-up factor.
-    pub fn subject(&mut self, places: &Places, weight: f64) -> Option<Subject> {
+    pub fn subject(&mut self, places: &MachinePlaces, weight: f64) -> Option<PredictedThread> {
         let is_known = self.sf.is_some() || self.kinds.iter().all(|k| k.count > 0.0);
         (self.seen > 0 && is_known).then_some(())?;
         let base: Vec<f64> = (0..places.kinds.len())
@@ -312,7 +312,7 @@ impl Estimate {
             alone += self.exposed * curve.at(*lines) * fastest.step(level);
         }
         self.alone = Some(1.0 / alone);
-        Some(Subject {
+        Some(PredictedThread {
             exposed: self.exposed,
             curve,
             alone: 1.0 / alone,
@@ -329,7 +329,7 @@ impl Estimate {
     }
 
     /// Energy per instruction by kind, in nJ: measured, or scaled from another kind by the machine file's figures.
-    fn energies(&self, places: &Places) -> Vec<f64> {
+    fn energies(&self, places: &MachinePlaces) -> Vec<f64> {
         let figure = |kind: usize| places.kinds[kind].instruction_nj;
         let from = (0..self.kinds.len())
             .find_map(|k| self.kinds[k].nj.map(|nj| nj / figure(k).max(1e-12)));
@@ -348,7 +348,7 @@ impl Estimate {
     }
 }
 
-impl Kind {
+impl CoreKind {
     /// Additional time, in ns, of a request that goes on to this level of the chain, memory last. Most of the latency on the
     /// chip is hidden.
     pub fn step(&self, level: usize) -> f64 {
@@ -363,7 +363,7 @@ impl Kind {
 }
 
 /// Time per instruction, in ns, that the requests would take without overlap, memory's load included.
-fn waiting(kind: &Kind, seen: &Seen) -> f64 {
+fn waiting(kind: &CoreKind, seen: &PlacedInterval) -> f64 {
     let memory = kind.lines.len();
     let near = seen
         .near_misses
@@ -383,7 +383,7 @@ fn waiting(kind: &Kind, seen: &Seen) -> f64 {
 
 /// Plausible exposed part for a thread with this time per instruction. Misses in one window overlap, unless the time is too
 /// long for a typical core part.
-fn plausible(kind: &Kind, seen: &Seen, waiting: f64, time: f64) -> f64 {
+fn plausible(kind: &CoreKind, seen: &PlacedInterval, waiting: f64, time: f64) -> f64 {
     let overlapping =
         1.0 / (1.0 + INDEPENDENT * seen.llc_misses.max(0.1 * seen.llc_references) * kind.window);
     let typical = 1.0 / (kind.ghz * kind.width.sqrt());

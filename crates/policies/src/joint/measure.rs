@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use countersteer_model::policy::View;
 use countersteer_model::units::{LINE_BYTES, ThreadId};
 
-use super::estimate::{Estimate, Seen};
+use super::estimate::{PlacedInterval, ThreadEstimate};
 use super::policy::{Joint, METRICS};
-use super::predict::{TRAFFIC, crowding};
+use super::predict::{SIBLINGS, TRAFFIC};
 
 /// Part of a thread's time that must be spent at its assigned place for the interval to count.
 const WHOLE: f64 = 0.95;
@@ -15,11 +15,11 @@ const WHOLE: f64 = 0.95;
 const ROOMY: f64 = 0.1;
 
 /// Column of each metric in a row.
-type Columns = [Option<usize>; METRICS.len()];
+type MetricColumns = [Option<usize>; METRICS.len()];
 
 /// Metrics of a thread in the last interval.
 #[derive(Clone, Copy, Default)]
-struct Reading {
+struct ThreadReading {
     ips: f64,
     misses: f64,
     references: f64,
@@ -34,7 +34,12 @@ struct Reading {
 }
 
 impl Joint {
-    fn read(&self, view: &View<'_>, columns: &Columns, thread: ThreadId) -> Option<Reading> {
+    fn read(
+        &self,
+        view: &View<'_>,
+        columns: &MetricColumns,
+        thread: ThreadId,
+    ) -> Option<ThreadReading> {
         let row = view.metrics.row(thread)?;
         let value = |nth: usize| {
             row.get(columns[nth]?)
@@ -54,7 +59,7 @@ impl Joint {
         let there_s = kind.map_or(0.0, |kind| {
             usage.last_cpu_s(self.places.kinds[kind].core_type)
         });
-        Some(Reading {
+        Some(ThreadReading {
             ips: value(0)? * 1e-9,
             misses: value(1).unwrap_or(0.0) * 1e-3,
             references: value(6).or(value(3)).unwrap_or(0.0) * 1e-3,
@@ -83,7 +88,7 @@ impl Joint {
             let estimate = self
                 .threads
                 .entry(info.id)
-                .or_insert_with(|| Estimate::new(kinds));
+                .or_insert_with(|| ThreadEstimate::new(kinds));
             estimate.calm();
             if let Some(reading) = self.read(view, &columns, info.id).filter(|r| r.ran_s > 0.0) {
                 readings.insert(info.id, reading);
@@ -105,7 +110,11 @@ impl Joint {
     }
 
     /// Measures memory's load in the last interval. Returns, by last-level cache, true if it had room to spare.
-    fn measure_load(&mut self, readings: &BTreeMap<ThreadId, Reading>, passed_s: f64) -> Vec<bool> {
+    fn measure_load(
+        &mut self,
+        readings: &BTreeMap<ThreadId, ThreadReading>,
+        passed_s: f64,
+    ) -> Vec<bool> {
         let mut lines = vec![0.0; self.places.caches.len()];
         let mut traffic = vec![0.0; self.places.memory.len()];
         for (id, reading) in readings {
@@ -133,7 +142,7 @@ impl Joint {
     }
 
     /// Factor on memory latency while a thread ran; threads that share its core did not run then.
-    fn met(&self, spot: usize, reading: &Reading) -> f64 {
+    fn met(&self, spot: usize, reading: &ThreadReading) -> f64 {
         let place = &self.places.spots[spot];
         let here = || self.placed.iter().filter(|(_, at)| at.0 == spot);
         if here().count() <= place.ways {
@@ -150,10 +159,10 @@ impl Joint {
         &self,
         id: ThreadId,
         spot: usize,
-        reading: &Reading,
-        readings: &BTreeMap<ThreadId, Reading>,
+        reading: &ThreadReading,
+        readings: &BTreeMap<ThreadId, ThreadReading>,
         room: &[bool],
-    ) -> Seen {
+    ) -> PlacedInterval {
         let place = &self.places.spots[spot];
         let kind = &self.places.kinds[place.kind];
         let mut others = 0;
@@ -169,7 +178,7 @@ impl Joint {
             }
         }
         let siblings = others.min(place.ways - 1);
-        Seen {
+        PlacedInterval {
             kind: place.kind,
             ips: reading.ips,
             llc_misses: reading.misses,
@@ -180,7 +189,7 @@ impl Joint {
             ran_s: reading.ran_s,
             roomy: room[self.places.llc(spot)],
             factor: self.met(spot, reading),
-            crowding: crowding(siblings, ips / kind.ghz, kind.width),
+            crowding: SIBLINGS.factor(siblings as f64, ips / kind.ghz / kind.width),
             sf: reading.sf,
             nj_per_instruction: reading.nj,
             sharers: 1.0 + siblings as f64,

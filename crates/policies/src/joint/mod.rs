@@ -18,6 +18,8 @@
 //! - Threads that sleep much of the time are left to the kernel, which chooses a core at each wakeup.
 //! - A program counts once, whatever its number of threads.
 //! - `objective=fairness` weighs threads by their lag in progress, so that they alternate on the fast places.
+//! - With `ways=on`, the ways of a last-level cache are divided among clusters of its threads where that is predicted to pay. Clusters
+//!   are those of LFOC, as in `clusters`, but predicted; a division that loses is undone.
 //! - `objective=energy` is the machine's energy per instruction of all threads; `edp` is that times the time. A core that runs
 //!   a thread draws its active power; the rest is proportional to its instructions.
 //!
@@ -33,5 +35,6 @@ mod policy;
 mod predict;
 mod search;
 mod visit;
+mod ways;
 
 pub(crate) use policy::DEF;

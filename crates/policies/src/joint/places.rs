@@ -1,23 +1,24 @@
 //! Places: the cores of a machine with the caches and memory behind them, as input of predictions.
 
-use countersteer_model::machine::load_factor;
+use countersteer_model::corun::LoadedMemory;
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{CoreTypeId, CpuId, GroupId};
 
 /// Resources of a machine.
-pub(super) struct Places {
+pub(super) struct MachinePlaces {
     /// Cores, by number of core.
-    pub spots: Vec<Spot>,
+    pub spots: Vec<CorePlace>,
     /// Kinds of cores: they differ for a thread that runs alone; fastest first.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<CoreKind>,
     /// Lines of each shared cache.
     pub caches: Vec<f64>,
-    pub memory: Vec<Memory>,
+    /// Memory domains; traffic is in lines per ns.
+    pub memory: Vec<LoadedMemory>,
     pub static_w: f64,
 }
 
 /// Core.
-pub(super) struct Spot {
+pub(super) struct CorePlace {
     pub group: GroupId,
     pub kind: usize,
     /// Number of hardware threads.
@@ -29,7 +30,7 @@ pub(super) struct Spot {
 }
 
 /// Core type with the caches behind it.
-pub(super) struct Kind {
+pub(super) struct CoreKind {
     pub core_type: CoreTypeId,
     /// Published speed over that of the slowest kind.
     pub rating: f64,
@@ -51,33 +52,10 @@ pub(super) struct Kind {
     pub cores: usize,
 }
 
-/// Memory domain.
-pub(super) struct Memory {
-    /// Lines per ns.
-    pub bandwidth: f64,
-    /// Strength of queueing.
-    pub queueing: f64,
-}
-
 /// Utilisation at which the latency is capped.
 const FULL: f64 = 0.99;
 
-impl Memory {
-    /// Factor on latency if this many lines per ns are moved.
-    pub fn factor(&self, traffic: f64) -> f64 {
-        load_factor(self.queueing, (traffic / self.bandwidth).clamp(0.0, FULL))
-    }
-
-    /// Lines per ns at which latency has that factor.
-    pub fn traffic_at(&self, factor: f64) -> f64 {
-        // queueing u^2 + (factor - 1) (u - 1) = 0.
-        let above = (factor - 1.0).max(0.0);
-        let root = (above * above + 4.0 * self.queueing * above).sqrt();
-        (root - above) / (2.0 * self.queueing) * self.bandwidth
-    }
-}
-
-impl Places {
+impl MachinePlaces {
     pub fn new(topology: &Topology) -> Self {
         let cores = topology.groups_by(GroupBy::Core);
         let mut places = Self {
@@ -90,13 +68,14 @@ impl Places {
         let line = countersteer_model::units::LINE_BYTES as f64;
         let memory = topology.memory.iter();
         places.memory = memory
-            .map(|m| Memory {
+            .map(|m| LoadedMemory {
                 bandwidth: m.bandwidth_gb_s.max(1e-3) / line,
                 queueing: m.queueing,
+                full: FULL,
             })
             .collect();
         let mut order: Vec<(Vec<u64>, usize)> = Vec::new();
-        let mut kinds: Vec<Kind> = Vec::new();
+        let mut kinds: Vec<CoreKind> = Vec::new();
         let mut kind_of_core = Vec::with_capacity(cores.len());
         for group in cores {
             let cpu = group.cpus.lowest().unwrap_or(CpuId(0));
@@ -106,7 +85,7 @@ impl Places {
                 .position(|(k, _)| *k == key)
                 .unwrap_or_else(|| {
                     order.push((key, kinds.len()));
-                    kinds.push(Kind::new(topology, cpu));
+                    kinds.push(CoreKind::new(topology, cpu));
                     kinds.len() - 1
                 });
             kinds[row].cores += 1;
@@ -118,13 +97,13 @@ impl Places {
         for (nth, (_, row)) in order.iter().enumerate() {
             rank[*row] = nth;
         }
-        let mut sorted: Vec<(usize, Kind)> = rank.iter().copied().zip(kinds).collect();
+        let mut sorted: Vec<(usize, CoreKind)> = rank.iter().copied().zip(kinds).collect();
         sorted.sort_by_key(|(nth, _)| *nth);
         places.kinds = sorted.into_iter().map(|(_, kind)| kind).collect();
         places.rate();
         for (group, row) in cores.iter().zip(kind_of_core) {
             let cpu = &topology.cpus[group.cpus.lowest().unwrap_or(CpuId(0)).index()];
-            places.spots.push(Spot {
+            places.spots.push(CorePlace {
                 group: group.id,
                 kind: rank[row],
                 ways: group.cpus.len(),
@@ -171,7 +150,7 @@ fn key(topology: &Topology, cpu: CpuId) -> Vec<u64> {
     key
 }
 
-impl Kind {
+impl CoreKind {
     fn new(topology: &Topology, cpu: CpuId) -> Self {
         let cpu = &topology.cpus[cpu.index()];
         let core = &topology.core_types[cpu.core_type.index()];
@@ -202,25 +181,6 @@ impl Kind {
             active_w: core.power.active_w,
             idle_w: core.power.idle_w,
             cores: 0,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Memory;
-
-    #[test]
-    fn latency_tells_traffic() {
-        for queueing in [0.05, 0.15, 1.5] {
-            let memory = Memory {
-                bandwidth: 2.0,
-                queueing,
-            };
-            for traffic in [0.0, 0.2, 1.0, 1.8] {
-                let found = memory.traffic_at(memory.factor(traffic));
-                assert!((found - traffic).abs() < 1e-9, "{queueing} {traffic}");
-            }
         }
     }
 }

@@ -16,11 +16,12 @@ use rand::RngExt;
 
 use crate::life::{Lives, SLEEPER, YOUNG};
 
-use self::trial::Trial;
-use super::estimate::{Estimate, Subject};
-use super::places::Places;
+use self::trial::{ChangeTrial, PredictedChange};
+use super::estimate::{PredictedThread, ThreadEstimate};
+use super::places::MachinePlaces;
 use super::predict::{Elsewhere, Predictor};
-use super::search::{Objective, Terms, Value, improve, rearrange};
+use super::search::{JointObjective, ObjectiveValue, SubjectMove, Terms, improve, rearrange};
+use super::ways::WayDivisions;
 
 pub(crate) const DEF: PolicyDef = PolicyDef {
     name: "joint",
@@ -65,6 +66,11 @@ pub(crate) const DEF: PolicyDef = PolicyDef {
             default: "on",
             prose: "on: threads are measured on each kind of core when they start together; off: predicted speed-up factors",
         },
+        ParamDef {
+            key: "ways",
+            default: "off",
+            prose: "on: the ways of last-level caches are divided among clusters of threads, too (resctrl)",
+        },
     ],
     make: |params, topology| Ok(Box::new(Joint::new(params, topology)?)),
 };
@@ -89,29 +95,28 @@ const MOST_IN_WINDOW: usize = 256;
 const MOST_TRIES: u8 = 3;
 /// Rearrangements tried per search that finds no single change.
 const KICKS: usize = 2;
-/// Relative change of a predicted speed from which a thread counts as affected.
-const FELT: f64 = 0.02;
 /// Weight of lag in progress under `objective=fairness`.
 const LAG: f64 = 4.0;
 
 pub(super) struct Joint {
     needs: Needs,
-    objective: Objective,
+    objective: JointObjective,
     floor: f64,
     margin: f64,
     every: Nanos,
     horizon: Nanos,
     pub(super) explore: bool,
-    pub(super) places: Places,
-    pub(super) threads: BTreeMap<ThreadId, Estimate>,
+    pub(super) places: MachinePlaces,
+    pub(super) threads: BTreeMap<ThreadId, ThreadEstimate>,
     /// Core of each placed thread, and the time of its placement.
     pub(super) placed: BTreeMap<ThreadId, (usize, Nanos)>,
     /// Threads left to the kernel.
     pub(super) light: BTreeMap<ThreadId, Nanos>,
     /// Last changes, until their result is known.
-    trial: Option<Trial>,
+    trial: Option<ChangeTrial>,
     /// End time of a ban of a thread from a kind of core under a cache, and its length.
     pub(super) bans: BTreeMap<(ThreadId, (usize, usize)), (Nanos, u64)>,
+    divisions: WayDivisions,
     searched: Nanos,
     pub(super) last: Nanos,
     /// Length of the last interval.
@@ -130,12 +135,12 @@ pub(super) struct Joint {
 impl Joint {
     fn new(params: &Params, topology: &Arc<Topology>) -> Result<Self, PolicyError> {
         let objectives = [
-            ("throughput", Objective::Throughput),
-            ("fairness", Objective::Fairness),
-            ("energy", Objective::Energy),
-            ("edp", Objective::Edp),
+            ("throughput", JointObjective::Throughput),
+            ("fairness", JointObjective::Fairness),
+            ("energy", JointObjective::Energy),
+            ("edp", JointObjective::Edp),
         ];
-        let places = Places::new(topology);
+        let places = MachinePlaces::new(topology);
         let ms = |key| {
             params
                 .number(key, 1.0)
@@ -163,6 +168,10 @@ impl Joint {
             light: BTreeMap::new(),
             trial: None,
             bans: BTreeMap::new(),
+            divisions: WayDivisions::new(
+                topology,
+                params.choice("ways", &[("off", false), ("on", true)])?,
+            ),
             searched: Nanos::ZERO,
             last: Nanos::ZERO,
             interval: Nanos::ZERO,
@@ -220,7 +229,7 @@ impl Joint {
     }
 
     /// Threads as input of predictions; `None` while a thread is unknown.
-    fn subjects(&mut self, heavy: &[&ThreadInfo]) -> Option<Vec<Subject>> {
+    fn subjects(&mut self, heavy: &[&ThreadInfo]) -> Option<Vec<PredictedThread>> {
         let mut threads: BTreeMap<ProgramId, usize> = BTreeMap::new();
         for info in heavy {
             *threads.entry(info.program).or_default() += 1;
@@ -230,7 +239,7 @@ impl Joint {
         let subject = |info: &&ThreadInfo| {
             let estimate = self.threads.get_mut(&info.id)?;
             let mut weight = 1.0 / threads.get(&info.program).copied().unwrap_or(1) as f64;
-            if self.objective == Objective::Fairness {
+            if self.objective == JointObjective::Fairness {
                 weight *= ((mean + 1.0) / (estimate.progress + 1.0)).powf(LAG);
             }
             estimate.subject(&self.places, weight)
@@ -275,13 +284,25 @@ impl Joint {
         elsewhere
     }
 
+    /// Threads behind each last-level cache, in ascending order.
+    fn behind(&self, heavy: &[&ThreadInfo]) -> BTreeMap<usize, Vec<ThreadId>> {
+        let mut behind: BTreeMap<usize, Vec<ThreadId>> = BTreeMap::new();
+        for info in heavy {
+            if let Some((spot, _)) = self.placed.get(&info.id) {
+                let cache = self.places.llc(*spot);
+                behind.entry(cache).or_default().push(info.id);
+            }
+        }
+        behind
+    }
+
     /// Identity of a core for bans: its kind and its innermost cache outside the core.
     fn site(&self, spot: usize) -> (usize, usize) {
         let place = &self.places.spots[spot];
         (place.kind, place.chain.first().copied().unwrap_or(0))
     }
 
-    /// Searches for better places.
+    /// Searches for better places, and takes the best that it finds.
     fn search(
         &mut self,
         heavy: &[&ThreadInfo],
@@ -289,7 +310,6 @@ impl Joint {
         reached: &BTreeMap<ThreadId, f64>,
         rng: &mut PolicyRng,
     ) {
-        let measured = self.measured(reached);
         let heavy = &self.window(heavy, rng);
         if heavy.is_empty() {
             return;
@@ -298,20 +318,46 @@ impl Joint {
             return;
         };
         let elsewhere = self.elsewhere(heavy);
-        let before: Vec<usize> = heavy
-            .iter()
-            .filter_map(|t| self.placed.get(&t.id))
-            .map(|t| t.0)
-            .collect();
+        let before = heavy.iter().filter_map(|t| Some(self.placed.get(&t.id)?.0));
+        let before: Vec<usize> = before.collect();
         let mut predictor = Predictor::new(&self.places, &subjects, before.clone(), elsewhere);
-        let speeds = predictor.speeds.clone();
-        let estimate = |row: usize| self.threads.get(&heavy[row].id);
-        let restless = |row| 1.0 + estimate(row).map_or(0.0, |e| e.restless);
-        let reluctance: Vec<f64> = (0..heavy.len()).map(restless).collect();
-        let is_banned = |(row, to): &(usize, usize)| {
-            self.bans
-                .get(&(heavy[*row].id, self.site(*to)))
-                .is_some_and(|ban| ban.0 > now)
+        self.divisions.tell(&mut predictor, heavy);
+        if !predictor.parts.is_empty() {
+            predictor.settle();
+        }
+        let (value, speeds) = (ObjectiveValue::of(&predictor), predictor.speeds.clone());
+        self.improve(&mut predictor, heavy, now, rng);
+        if predictor.mapping == before {
+            self.divisions.divide(&mut predictor, heavy, reached, now);
+        }
+        let inner = |row: usize| predictor.held[row].iter().rev().nth(1).copied();
+        self.inner = (0..heavy.len())
+            .filter_map(|row| Some((heavy[row].id, inner(row)?)))
+            .collect();
+        let promised = value.gain(ObjectiveValue::of(&predictor), self.objective);
+        let found = (0..heavy.len()).map(|row| PredictedChange {
+            id: heavy[row].id,
+            cores: (before[row], predictor.mapping[row]),
+            speeds: (speeds[row], predictor.speeds[row]),
+            worth: subjects[row].weight / subjects[row].alone,
+        });
+        let found: Vec<PredictedChange> = found.collect();
+        self.adopt(&found, promised, now, reached);
+    }
+
+    /// Improves the mapping of a predictor: by single changes, or else by rearrangements.
+    fn improve(
+        &self,
+        predictor: &mut Predictor<'_>,
+        heavy: &[&ThreadInfo],
+        now: Nanos,
+        rng: &mut PolicyRng,
+    ) {
+        let restless = |t: &&ThreadInfo| self.threads.get(&t.id).map_or(0.0, |e| e.restless);
+        let reluctance: Vec<f64> = heavy.iter().map(|t| 1.0 + restless(t)).collect();
+        let is_banned = |(row, to): &SubjectMove| {
+            let ban = self.bans.get(&(heavy[*row].id, self.site(*to)));
+            ban.is_some_and(|ban| ban.0 > now)
         };
         let terms = Terms {
             objective: self.objective,
@@ -323,46 +369,13 @@ impl Joint {
             reluctance: &reluctance,
             banned: &|changes| changes.iter().any(is_banned),
         };
-        let at_first = Value::of(&predictor);
-        improve(&mut predictor, &terms, rng);
+        let before = predictor.mapping.clone();
+        improve(predictor, &terms, rng);
         if predictor.mapping == before {
             for _ in 0..KICKS {
-                rearrange(&mut predictor, &terms, rng);
+                rearrange(predictor, &terms, rng);
             }
         }
-        let inner = |row: usize| predictor.held[row].iter().rev().nth(1).copied();
-        self.inner = (0..heavy.len())
-            .filter_map(|row| Some((heavy[row].id, inner(row)?)))
-            .collect();
-        let promised = at_first.gain(Value::of(&predictor), self.objective);
-        let mapping = std::mem::take(&mut predictor.mapping);
-        let after = std::mem::take(&mut predictor.speeds);
-        let mut trial = Trial {
-            before: measured,
-            promised: measured.map_or(0.0, |_| promised),
-            ..Trial::default()
-        };
-        for (row, info) in heavy.iter().enumerate() {
-            let (from, to) = (before[row], mapping[row]);
-            if from != to {
-                trial.moved.push((info.id, from, to));
-                self.placed.insert(info.id, (to, now));
-                if let Some(e) = self.threads.get_mut(&info.id) {
-                    e.restless += 1.0;
-                }
-            }
-            let worth = subjects[row].weight / subjects[row].alone;
-            let changes = from != to || (after[row] / speeds[row] - 1.0).abs() > FELT;
-            if let Some(was) = reached
-                .get(&info.id)
-                .filter(|_| changes && measured.is_none())
-            {
-                trial.promised += worth * (after[row] - speeds[row]);
-                trial.affected.push((info.id, *was, worth));
-            }
-        }
-        let checked = self.objective == Objective::Throughput || measured.is_some();
-        self.trial = (!trial.moved.is_empty() && checked).then_some(trial);
     }
 
     /// Placements of threads that are not at their assigned places. A thread that stays elsewhere is placed a few times and
@@ -397,7 +410,7 @@ impl Joint {
     }
 }
 
-fn reason(estimate: &Estimate, stays: bool, visits: bool) -> Reason {
+fn reason(estimate: &ThreadEstimate, stays: bool, visits: bool) -> Reason {
     let rule = match estimate.seen {
         0 => "nothing is known of it: the best core that is free",
         _ if visits => "to be measured on each kind of core",
@@ -430,9 +443,14 @@ impl Policy for Joint {
         if !visits && view.now.since(self.searched) >= self.every {
             self.searched = view.now;
             let reached = self.reached();
+            self.divisions.check(&reached, view.now);
             if !self.check(&reached, view.now) {
                 self.search(&heavy, view.now, &reached, rng);
             }
+        }
+        if self.divisions.is_on() {
+            let behind = self.behind(&heavy);
+            self.divisions.end(&behind, view.now);
         }
         let mut threads = self.tell(&heavy, view.topology);
         threads.extend(self.lives.leave(view, &young));
@@ -447,6 +465,7 @@ impl Policy for Joint {
         threads.sort_by_key(|t| t.thread);
         Placement {
             threads,
+            caches: self.divisions.classes(),
             ..Placement::default()
         }
     }

@@ -1,6 +1,6 @@
 //! Predictions of the speed of threads in a mapping of threads to cores.
 //!
-//! Input: [`Subject`]s and a core for each. Output: instructions per ns of each. A shared cache holds the lines touched within
+//! Input: [`PredictedThread`]s and a core for each. Output: instructions per ns of each. A shared cache holds the lines touched within
 //! its eviction age, the same for all sharers. At that age the footprints fill the cache (Xiang et al., HOTL, ASPLOS 2013).
 //! Memory latency grows with utilisation as loaded-latency measurements show. SMT siblings take issue slots from each other in
 //! proportion to their use.
@@ -15,50 +15,29 @@ mod slices;
 #[cfg(test)]
 mod tests;
 
-use super::estimate::Subject;
-use super::places::Places;
+use std::collections::BTreeMap;
+
+use countersteer_model::corun::{EvictionAge, Siblings};
+
+use super::estimate::PredictedThread;
+use super::places::MachinePlaces;
 
 /// Lines moved per miss; some evicted lines are dirty.
 pub(super) const TRAFFIC: f64 = 1.3;
-/// Slowdown of the core part by an idle sibling, and the addition for the part of the width that it uses.
-const SIBLING: f64 = 0.1;
-const SLOTS: f64 = 0.9;
+/// Slowdown of the core part by siblings.
+pub(super) const SIBLINGS: Siblings = Siblings {
+    each: 0.1,
+    width: 0.9,
+};
 /// Rounds of a whole solution, and of that of a change.
 const ROUNDS: usize = 8;
 const FEW: usize = 2;
-/// Halvings of the range of eviction ages.
-const HALVINGS: usize = 14;
-const AGE_MIN: f64 = 1e3;
-const AGE_MAX: f64 = 1e12;
-
-/// Age at which the lines touched since then fill a cache.
-fn eviction_age(filled: impl Fn(f64) -> f64, capacity: f64) -> f64 {
-    let (mut low, mut high) = (AGE_MIN.ln(), AGE_MAX.ln());
-    if filled(AGE_MAX) <= capacity {
-        low = high;
-    }
-    for _ in 0..HALVINGS {
-        if high - low < 0.02 {
-            break;
-        }
-        let middle = 0.5 * (low + high);
-        if filled(middle.exp()) > capacity {
-            high = middle
-        } else {
-            low = middle
-        }
-    }
-    low.exp()
-}
-
-/// Factor on the core part of a thread whose siblings dispatch `ipc` instructions per cycle of `width`.
-pub(super) fn crowding(siblings: usize, ipc: f64, width: f64) -> f64 {
-    if siblings == 0 {
-        1.0
-    } else {
-        1.0 + SIBLING * siblings as f64 + SLOTS * (ipc / width).min(1.0)
-    }
-}
+/// Search for eviction ages in ns.
+const AGE: EvictionAge = EvictionAge {
+    range: (1e3, 1e12),
+    halvings: 14,
+    near: 0.02,
+};
 
 /// Threads outside the search.
 pub(super) struct Elsewhere {
@@ -70,8 +49,8 @@ pub(super) struct Elsewhere {
 
 /// Mapping with its predictions.
 pub(super) struct Predictor<'a> {
-    pub places: &'a Places,
-    pub subjects: &'a [Subject],
+    pub places: &'a MachinePlaces,
+    pub subjects: &'a [PredictedThread],
     /// Core of each subject.
     pub mapping: Vec<usize>,
     elsewhere: Elsewhere,
@@ -81,6 +60,8 @@ pub(super) struct Predictor<'a> {
     on: Vec<Vec<usize>>,
     /// Subjects behind each cache.
     behind: Vec<Vec<usize>>,
+    /// Parts of divided caches: subjects and lines of each. A cache with other subjects counts as undivided.
+    pub parts: BTreeMap<usize, Vec<(Vec<usize>, f64)>>,
     /// Instructions per ns, share of the CPU included.
     pub speeds: Vec<f64>,
     /// Lines per ns of each subject, to memory.
@@ -108,8 +89,8 @@ pub(super) struct Outcome {
 
 impl<'a> Predictor<'a> {
     pub fn new(
-        places: &'a Places,
-        subjects: &'a [Subject],
+        places: &'a MachinePlaces,
+        subjects: &'a [PredictedThread],
         mapping: Vec<usize>,
         elsewhere: Elsewhere,
     ) -> Self {
@@ -130,6 +111,7 @@ impl<'a> Predictor<'a> {
             places,
             subjects,
             unknown,
+            parts: BTreeMap::new(),
             elsewhere,
             on,
             behind,
@@ -146,12 +128,17 @@ impl<'a> Predictor<'a> {
             anchor: vec![1.0; subjects.len()],
             mapping,
         };
-        predictor.solve();
-        for (row, subject) in subjects.iter().enumerate() {
-            let seen = subject.seen * predictor.share(row);
-            predictor.anchor[row] = (seen / predictor.speeds[row]).clamp(0.2, 5.0);
-        }
+        predictor.settle();
         predictor
+    }
+
+    /// Predicts all threads in the first mapping, and compares that with the measured speeds.
+    pub fn settle(&mut self) {
+        self.solve();
+        for (row, subject) in self.subjects.iter().enumerate() {
+            let seen = subject.seen * self.share(row);
+            self.anchor[row] = (seen / self.speeds[row]).clamp(0.2, 5.0);
+        }
     }
 
     /// Prediction of a speed, corrected by the measured over the predicted speed on the subject's first core. On that core the
@@ -198,7 +185,8 @@ impl<'a> Predictor<'a> {
         (siblings, others)
     }
 
-    fn solve(&mut self) {
+    /// Predicts all threads in the mapping.
+    pub fn solve(&mut self) {
         let rows: Vec<usize> = (0..self.subjects.len()).collect();
         let caches: Vec<usize> = (0..self.places.caches.len()).collect();
         for _ in 0..ROUNDS {
@@ -247,18 +235,41 @@ impl<'a> Predictor<'a> {
         if rows.iter().any(|r| self.shares_core(*r)) {
             return self.compose_slices(cache);
         }
+        let parts = self.parts.get(&cache).filter(|parts| {
+            let mut members: Vec<usize> = parts.iter().flat_map(|part| part.0.clone()).collect();
+            let mut all = rows.clone();
+            members.sort_unstable();
+            all.sort_unstable();
+            members == all
+        });
+        match parts.cloned() {
+            Some(parts) => parts
+                .iter()
+                .for_each(|(rows, lines)| self.share_lines(cache, rows, *lines)),
+            None => self.share_lines(cache, &rows.clone(), capacity),
+        }
+    }
+
+    /// Computes the lines of subjects that share `capacity` lines of a cache.
+    fn share_lines(&mut self, cache: usize, rows: &[usize], capacity: f64) {
         let filled = |age: f64| -> f64 {
             rows.iter()
                 .map(|r| self.subjects[*r].curve.lines_after(age * self.speeds[*r]))
                 .sum()
         };
-        let age = eviction_age(filled, capacity);
-        for nth in 0..self.behind[cache].len() {
-            let row = self.behind[cache][nth];
-            let level = self.level(row, cache);
-            let lines = self.subjects[row].curve.lines_after(age * self.speeds[row]);
-            self.held[row][level] = lines.min(capacity);
+        let age = AGE.of(capacity, filled);
+        for row in rows {
+            let level = self.level(*row, cache);
+            let lines = self.subjects[*row]
+                .curve
+                .lines_after(age * self.speeds[*row]);
+            self.held[*row][level] = lines.min(capacity);
         }
+    }
+
+    /// Subjects behind a cache.
+    pub fn rows_behind(&self, cache: usize) -> &[usize] {
+        &self.behind[cache]
     }
 
     fn level(&self, row: usize, cache: usize) -> usize {
@@ -273,7 +284,8 @@ impl<'a> Predictor<'a> {
         let kind = &self.places.kinds[place.kind];
         let subject = &self.subjects[row];
         let (siblings, others) = self.beside(row, spot);
-        let mut time = subject.base[place.kind] * crowding(siblings, others / kind.ghz, kind.width);
+        let used = others / kind.ghz / kind.width;
+        let mut time = subject.base[place.kind] * SIBLINGS.factor(siblings as f64, used);
         let last = kind.lines.len() - 1;
         let mut lines = kind.private_lines;
         for level in 0..=last {

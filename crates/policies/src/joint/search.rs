@@ -6,15 +6,15 @@
 use countersteer_model::policy::PolicyRng;
 use rand::RngExt;
 
-use super::places::Places;
+use super::places::MachinePlaces;
 use super::predict::{Outcome, Predictor};
 
 /// Subject, and the core to which it moves.
-pub(super) type Change = (usize, usize);
+pub(super) type SubjectMove = (usize, usize);
 
 /// Objective of the optimisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Objective {
+pub(super) enum JointObjective {
     Throughput,
     Fairness,
     Energy,
@@ -23,7 +23,7 @@ pub(super) enum Objective {
 
 /// Constraints on changes.
 pub(super) struct Terms<'a> {
-    pub objective: Objective,
+    pub objective: JointObjective,
     /// Limit on the slowdown of a thread by a change, against its run alone on the fastest cores.
     pub floor: f64,
     /// Relative gain below which no change is made.
@@ -36,12 +36,12 @@ pub(super) struct Terms<'a> {
     /// By subject: factor on the margin of recently moved threads.
     pub reluctance: &'a [f64],
     /// True for changes that were tried and lost, or that threads do not allow.
-    pub banned: &'a dyn Fn(&[Change]) -> bool,
+    pub banned: &'a dyn Fn(&[SubjectMove]) -> bool,
 }
 
 /// State of an objective.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Value {
+pub(super) struct ObjectiveValue {
     /// Weighted relative speed.
     pub work: f64,
     /// Instructions per ns of all threads.
@@ -50,7 +50,7 @@ pub(super) struct Value {
     pub watts: f64,
 }
 
-impl Value {
+impl ObjectiveValue {
     /// Value of the whole mapping.
     pub fn of(p: &Predictor<'_>) -> Self {
         let mut value = Self {
@@ -85,23 +85,23 @@ impl Value {
     }
 
     /// Relative gain of another value over this one.
-    pub fn gain(self, other: Self, objective: Objective) -> f64 {
+    pub fn gain(self, other: Self, objective: JointObjective) -> f64 {
         let cost = |v: Self| match objective {
-            Objective::Throughput | Objective::Fairness => 1.0 / v.work.max(1e-9),
-            Objective::Energy => v.watts / v.instructions.max(1e-9),
-            Objective::Edp => v.watts / v.instructions.max(1e-9).powi(2),
+            JointObjective::Throughput | JointObjective::Fairness => 1.0 / v.work.max(1e-9),
+            JointObjective::Energy => v.watts / v.instructions.max(1e-9),
+            JointObjective::Edp => v.watts / v.instructions.max(1e-9).powi(2),
         };
         cost(self) / cost(other) - 1.0
     }
 }
 
-fn kind(places: &Places, spot: usize) -> usize {
+fn kind(places: &MachinePlaces, spot: usize) -> usize {
     places.spots[spot].kind
 }
 
 /// Chosen change, with the relative gain predicted.
 struct Chosen {
-    changes: Vec<Change>,
+    changes: Vec<SubjectMove>,
     gain: f64,
 }
 
@@ -109,7 +109,7 @@ struct Chosen {
 pub(super) fn improve(p: &mut Predictor<'_>, terms: &Terms<'_>, rng: &mut PolicyRng) {
     let limit = p.effort + terms.effort;
     for _ in 0..p.subjects.len().max(1) {
-        let now = Value::of(p);
+        let now = ObjectiveValue::of(p);
         let mut best: Option<Chosen> = None;
         for changes in candidates(p, terms, rng) {
             if p.effort > limit {
@@ -134,7 +134,7 @@ pub(super) fn improve(p: &mut Predictor<'_>, terms: &Terms<'_>, rng: &mut Policy
 /// Improves the mapping beyond single changes. Threads behind equal caches are sorted by their evictions of others, one that
 /// suffers joins the quietest, and the search continues from there. The mapping stays if that does not pay.
 pub(super) fn rearrange(p: &mut Predictor<'_>, terms: &Terms<'_>, rng: &mut PolicyRng) {
-    let before = Value::of(p);
+    let before = ObjectiveValue::of(p);
     let start = p.mapping.clone();
     let n = p.subjects.len();
     let chosen = rng.random_range(0..n);
@@ -162,7 +162,7 @@ pub(super) fn rearrange(p: &mut Predictor<'_>, terms: &Terms<'_>, rng: &mut Poli
         let key = |row: usize| if row == chosen { -1.0 } else { push(row) };
         key(*a).total_cmp(&key(*b)).then(a.cmp(b))
     });
-    let changes: Vec<Change> = settled(p, &rows, &cores, level)
+    let changes: Vec<SubjectMove> = settled(p, &rows, &cores, level)
         .into_iter()
         .filter(|(row, to)| p.mapping[*row] != *to)
         .collect();
@@ -171,7 +171,7 @@ pub(super) fn rearrange(p: &mut Predictor<'_>, terms: &Terms<'_>, rng: &mut Poli
     }
     p.change(&changes);
     improve(p, terms, rng);
-    let after = Value::of(p);
+    let after = ObjectiveValue::of(p);
     let moved: Vec<usize> = (0..n)
         .filter(|row| p.mapping[*row] != start[*row])
         .collect();
@@ -202,7 +202,7 @@ fn slowed(p: &Predictor<'_>, terms: &Terms<'_>) -> bool {
 }
 
 /// Assigns the cores to the rows in order. A row that is behind the right cache already keeps its core.
-fn settled(p: &Predictor<'_>, rows: &[usize], cores: &[usize], level: usize) -> Vec<Change> {
+fn settled(p: &Predictor<'_>, rows: &[usize], cores: &[usize], level: usize) -> Vec<SubjectMove> {
     let cache = |core: usize| p.places.spots[core].chain[level];
     let mut free: Vec<usize> = cores.to_vec();
     let mut given = Vec::with_capacity(rows.len());
@@ -228,9 +228,9 @@ fn settled(p: &Predictor<'_>, rows: &[usize], cores: &[usize], level: usize) -> 
 /// Relative gain of a change less its costs; `None` if the change is not allowed.
 fn worth(
     p: &Predictor<'_>,
-    changes: &[Change],
+    changes: &[SubjectMove],
     outcome: &Outcome,
-    now: Value,
+    now: ObjectiveValue,
     terms: &Terms<'_>,
 ) -> Option<f64> {
     let mut then = now;
@@ -286,14 +286,15 @@ fn refill_ns(p: &Predictor<'_>, row: usize, to: usize) -> f64 {
 }
 
 /// Exchanges of two threads, and moves to cores with fewer threads; a random subset if there are many.
-fn candidates(p: &Predictor<'_>, terms: &Terms<'_>, rng: &mut PolicyRng) -> Vec<Vec<Change>> {
+fn candidates(p: &Predictor<'_>, terms: &Terms<'_>, rng: &mut PolicyRng) -> Vec<Vec<SubjectMove>> {
     let n = p.subjects.len();
     let rooms = rooms(p);
     let pairs = n * n.saturating_sub(1) / 2;
     let every = pairs + n * rooms.len();
     let wanted = every.min(terms.candidates);
     let mut all = Vec::with_capacity(wanted);
-    let mut add = |change: Option<Vec<Change>>| all.extend(change.filter(|c| !(terms.banned)(c)));
+    let mut add =
+        |change: Option<Vec<SubjectMove>>| all.extend(change.filter(|c| !(terms.banned)(c)));
     if every == wanted {
         for a in 0..n {
             (a + 1..n).for_each(|b| add(exchange(p, a, b)));
@@ -313,7 +314,7 @@ fn candidates(p: &Predictor<'_>, terms: &Terms<'_>, rng: &mut PolicyRng) -> Vec<
 }
 
 /// Exchange of two threads; `None` if it makes no difference.
-fn exchange(p: &Predictor<'_>, a: usize, b: usize) -> Option<Vec<Change>> {
+fn exchange(p: &Predictor<'_>, a: usize, b: usize) -> Option<Vec<SubjectMove>> {
     let (here, there) = (p.mapping[a], p.mapping[b]);
     let lonely = p.load(here) == 1 && p.load(there) == 1;
     let alike = here == there || lonely && twins(p.places, here, there);
@@ -321,7 +322,7 @@ fn exchange(p: &Predictor<'_>, a: usize, b: usize) -> Option<Vec<Change>> {
 }
 
 /// Move of a thread to a core with room; `None` if it has none or makes no difference.
-fn transfer(p: &Predictor<'_>, row: usize, to: usize) -> Option<Vec<Change>> {
+fn transfer(p: &Predictor<'_>, row: usize, to: usize) -> Option<Vec<SubjectMove>> {
     let from = p.mapping[row];
     let ways = |spot: usize| p.places.spots[spot].ways;
     // A core gets more threads than hardware threads only if the thread's present core is more crowded.
@@ -332,7 +333,7 @@ fn transfer(p: &Predictor<'_>, row: usize, to: usize) -> Option<Vec<Change>> {
 }
 
 /// True for cores of one kind behind the same caches.
-fn twins(places: &Places, a: usize, b: usize) -> bool {
+fn twins(places: &MachinePlaces, a: usize, b: usize) -> bool {
     let (a, b) = (&places.spots[a], &places.spots[b]);
     a.kind == b.kind && a.chain == b.chain
 }

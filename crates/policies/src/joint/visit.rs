@@ -49,12 +49,12 @@ impl Joint {
         }
         self.visits += 1;
         self.visiting = INTERVALS - 1;
-        let rows = self.placed.iter().map(|(id, (spot, _))| Row {
+        let rows = self.placed.iter().map(|(id, (spot, _))| HomelessThread {
             id: *id,
             at: *spot,
             lacks: (0..kinds).map(|kind| lacks(id, kind)).collect(),
         });
-        let mut left = Left::new(rows.collect(), kinds);
+        let mut left = RemainingThreads::new(rows.collect(), kinds);
         // Cores in use rotate among the threads. Threads that lack the kind come first; kinds with few cores choose first.
         let mut free: Vec<usize> = self.placed.values().map(|(spot, _)| *spot).collect();
         free.sort_by_key(|spot| {
@@ -74,7 +74,7 @@ impl Joint {
 }
 
 /// Thread without a core in the next mapping.
-struct Row {
+struct HomelessThread {
     id: ThreadId,
     /// Present core.
     at: usize,
@@ -82,23 +82,23 @@ struct Row {
     lacks: Vec<bool>,
 }
 
-impl Row {
+impl HomelessThread {
     fn known(&self) -> usize {
         self.lacks.iter().filter(|lacks| !**lacks).count()
     }
 }
 
 /// Threads in the order in which cores choose them: those that know fewer kinds first.
-struct Left {
-    rows: Vec<Row>,
+struct RemainingThreads {
+    rows: Vec<HomelessThread>,
     /// By kind: number of kinds known, and row. First the threads that lack the kind, then the others.
     order: Vec<[BTreeSet<(usize, usize)>; 2]>,
     /// Rows by present core.
     at: BTreeMap<usize, BTreeSet<usize>>,
 }
 
-impl Left {
-    fn new(rows: Vec<Row>, kinds: usize) -> Self {
+impl RemainingThreads {
+    fn new(rows: Vec<HomelessThread>, kinds: usize) -> Self {
         let mut left = Self {
             order: vec![Default::default(); kinds],
             at: BTreeMap::new(),
@@ -114,7 +114,7 @@ impl Left {
     }
 
     /// Thread for a core of a kind: one that lacks the kind, preferably one that is already on the core.
-    fn take(&mut self, spot: usize, kind: usize) -> Option<&Row> {
+    fn take(&mut self, spot: usize, kind: usize) -> Option<&HomelessThread> {
         let here = self.at.get(&spot);
         let wants = |nth: &usize| self.rows[*nth].lacks[kind];
         let lacking = here.and_then(|rows| rows.iter().copied().find(wants));

@@ -9,31 +9,31 @@ mod queue;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use countersteer_cache::source::{Block, ProgramCopy, Stream, TraceSource};
-use countersteer_cache::wire::Head;
+use countersteer_cache::source::{Block, EventStream, ProgramCopy, TraceSource};
+use countersteer_cache::wire::BlockHead;
 
 use super::ProfileOptions;
 
-pub use process::Process;
+pub use process::RunningProgram;
 
 /// Instructions of the block that replaces events of a failed program.
 const NOTHING: u32 = 1 << 17;
 
 /// Command whose program is simulated while it runs.
-pub struct Live(Arc<Command>);
+pub struct LiveSimulation(Arc<LiveCommand>);
 
-struct Command {
+struct LiveCommand {
     words: Vec<String>,
     /// Threads of the program, as recorded.
     threads: u32,
     failure: Mutex<Option<String>>,
 }
 
-impl Live {
+impl LiveSimulation {
     /// Creates a source for a command whose profile has this many threads.
     #[must_use]
     pub fn new(words: Vec<String>, threads: u32) -> Self {
-        Self(Arc::new(Command {
+        Self(Arc::new(LiveCommand {
             words,
             threads: threads.max(1),
             failure: Mutex::default(),
@@ -41,7 +41,7 @@ impl Live {
     }
 }
 
-impl TraceSource for Live {
+impl TraceSource for LiveSimulation {
     fn copy(&self) -> Arc<dyn ProgramCopy> {
         Arc::new(Copy {
             command: Arc::clone(&self.0),
@@ -55,11 +55,11 @@ impl TraceSource for Live {
     }
 }
 
-impl Command {
-    fn start(&self) -> Result<Process, String> {
+impl LiveCommand {
+    fn start(&self) -> Result<RunningProgram, String> {
         let mut options = ProfileOptions::new(self.words.clone());
         options.stdin_null = true;
-        Process::start(&options).map_err(|error| error.to_string())
+        RunningProgram::start(&options).map_err(|error| error.to_string())
     }
 
     fn fail(&self, why: &str) {
@@ -74,27 +74,27 @@ impl Command {
 }
 
 struct Copy {
-    command: Arc<Command>,
+    command: Arc<LiveCommand>,
     runs: Arc<Mutex<Runs>>,
 }
 
 /// Processes of a copy that a thread may still read from: the newest, and older ones while they are referenced.
 #[derive(Default)]
 struct Runs {
-    newest: Option<Arc<Process>>,
+    newest: Option<Arc<RunningProgram>>,
     /// Number of runs begun.
     count: u64,
 }
 
 impl ProgramCopy for Copy {
-    fn stream(&self, thread: u32) -> Box<dyn Stream> {
+    fn stream(&self, thread: u32) -> Box<dyn EventStream> {
         // Threads beyond the program's own belong to further processes of it.
         let runs = if thread < self.command.threads {
             Arc::clone(&self.runs)
         } else {
             Arc::default()
         };
-        Box::new(Thread {
+        Box::new(SimulatedThread {
             command: Arc::clone(&self.command),
             runs,
             thread: thread % self.command.threads,
@@ -106,11 +106,11 @@ impl ProgramCopy for Copy {
     }
 }
 
-struct Thread {
-    command: Arc<Command>,
+struct SimulatedThread {
+    command: Arc<LiveCommand>,
     runs: Arc<Mutex<Runs>>,
     thread: u32,
-    run: Option<Arc<Process>>,
+    run: Option<Arc<RunningProgram>>,
     /// Number of the run that the thread reads from.
     count: u64,
     /// True if a block of this run was taken.
@@ -119,7 +119,7 @@ struct Thread {
     share: f64,
 }
 
-impl Thread {
+impl SimulatedThread {
     /// Moves on to the next run.
     fn next_run(&mut self) -> Result<(), String> {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -152,7 +152,7 @@ impl Thread {
         }
     }
 
-    fn nothing(&self, run: &Process) -> String {
+    fn nothing(&self, run: &RunningProgram) -> String {
         let ending = run
             .ending()
             .map_or_else(String::new, |how| format!(" ({how})"));
@@ -169,13 +169,13 @@ impl Thread {
     }
 }
 
-impl Stream for Thread {
+impl EventStream for SimulatedThread {
     fn next_block(&mut self) -> Block {
         self.take().unwrap_or_else(|why| {
             self.command.fail(&why);
-            let head = Head {
+            let head = BlockHead {
                 instructions: NOTHING,
-                ..Head::default()
+                ..BlockHead::default()
             };
             let words = Arc::default();
             Block { head, words }

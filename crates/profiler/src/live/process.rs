@@ -5,7 +5,7 @@
 //! lifeline connection; when it closes, the kernel kills them. They therefore end with this value, and in any case with this
 //! process.
 
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -16,27 +16,23 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use countersteer_cache::source::Block;
-use countersteer_cache::wire::{ENDS, HEAD_WORDS, Head, words};
+use countersteer_cache::wire::ENDS;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::getuid;
 
+use super::super::connections::{self, Connections, is_own};
 use super::super::layout::LIFELINE_SUFFIX;
-use super::super::stream::is_own;
 use super::super::{ProfileError, ProfileOptions, launch, program};
 use super::queue::Queues;
 
-/// Smallest number of lifelines at which ended ones are searched for.
-const FEW: usize = 64;
 /// Time without an executed instruction after which the program counts as hung.
 const HANG: Duration = Duration::from_secs(60);
 
 /// Running program.
-pub struct Process {
-    queues: Arc<Queues>,
+pub struct RunningProgram {
+    receiver: Arc<LiveReceiver>,
     address: SocketAddr,
-    over: Arc<AtomicBool>,
-    streams: Arc<Mutex<Vec<UnixStream>>>,
     listener: Option<JoinHandle<()>>,
     child: Arc<Mutex<Child>>,
     waiter: Option<JoinHandle<()>>,
@@ -56,7 +52,7 @@ fn addresses() -> io::Result<(String, SocketAddr, SocketAddr)> {
     Ok((name, stream, lifeline))
 }
 
-impl Process {
+impl RunningProgram {
     /// Starts a program with empty standard streams.
     ///
     /// # Errors
@@ -89,26 +85,18 @@ impl Process {
             .stderr(Stdio::null());
         let child = launch::spawn(command).map_err(failed)?;
         let pid = child.id();
-        let queues = Arc::new(Queues::new(HANG));
-        let receiver = Receiver {
-            queues: Arc::clone(&queues),
-            over: Arc::default(),
-            streams: Arc::default(),
-        };
-        let (over, open) = (Arc::clone(&receiver.over), Arc::clone(&receiver.streams));
-        let listener = std::thread::spawn(move || receiver.accept(&streams, &lifelines));
+        let receiver = Arc::new(LiveReceiver::new());
+        let accepting = Arc::clone(&receiver);
+        let listener = std::thread::spawn(move || accepting.accept(&streams, &lifelines));
         let child = Arc::new(Mutex::new(child));
-        let (waited, ended) = (Arc::clone(&child), Arc::clone(&queues));
-        let receiver = address.clone();
+        let (waited, ended, to) = (Arc::clone(&child), Arc::clone(&receiver), address.clone());
         let waiter = std::thread::spawn(move || {
             wait(pid, &waited);
-            announce_end(&receiver, &ended);
+            announce_end(&to, &ended.queues);
         });
         Ok(Self {
-            queues,
+            receiver,
             address,
-            over,
-            streams: open,
             listener: Some(listener),
             child,
             waiter: Some(waiter),
@@ -121,13 +109,13 @@ impl Process {
     /// # Errors
     /// Returns the reason if no block can be delivered although the thread continues.
     pub fn next_block(&self, thread: u32) -> Result<Option<Block>, String> {
-        self.queues.take(thread as usize)
+        self.receiver.queues.take(thread as usize)
     }
 
     /// Returns the number of threads that have executed an instruction so far.
     #[must_use]
     pub fn threads(&self) -> usize {
-        self.queues.threads()
+        self.receiver.queues.threads()
     }
 
     /// Returns the ending of the program, if it has ended.
@@ -159,11 +147,11 @@ fn announce_end(address: &SocketAddr, queues: &Queues) {
     }
 }
 
-impl Drop for Process {
+impl Drop for RunningProgram {
     /// Ends all processes of the program.
     fn drop(&mut self) {
-        self.queues.close();
-        self.over.store(true, Relaxed);
+        self.receiver.queues.close();
+        self.receiver.over.store(true, Relaxed);
         let _ = self
             .child
             .lock()
@@ -171,14 +159,7 @@ impl Drop for Process {
             .kill();
         // Wakes the listener, which closes the lifelines when it ends.
         drop(UnixStream::connect_addr(&self.address));
-        for stream in self
-            .streams
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-        {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        }
+        self.receiver.connections.close();
         let threads = [self.listener.take(), self.waiter.take()];
         threads
             .into_iter()
@@ -187,17 +168,24 @@ impl Drop for Process {
     }
 }
 
-struct Receiver {
-    queues: Arc<Queues>,
-    over: Arc<AtomicBool>,
-    /// Open connections of threads, kept so that they can be closed.
-    streams: Arc<Mutex<Vec<UnixStream>>>,
+struct LiveReceiver {
+    queues: Queues,
+    over: AtomicBool,
+    /// Connections of threads.
+    connections: Connections,
 }
 
-impl Receiver {
-    fn accept(&self, streams: &UnixListener, lifelines: &UnixListener) {
-        let mut held: Vec<UnixStream> = Vec::new();
-        let mut many = FEW;
+impl LiveReceiver {
+    fn new() -> Self {
+        Self {
+            queues: Queues::new(HANG),
+            over: AtomicBool::new(false),
+            connections: Connections::default(),
+        }
+    }
+
+    fn accept(self: &Arc<Self>, streams: &UnixListener, lifelines: &UnixListener) {
+        let held = Connections::default();
         while !self.over.load(Relaxed) {
             let mut watched =
                 [streams, lifelines].map(|of| PollFd::new(of.as_fd(), PollFlags::POLLIN));
@@ -206,11 +194,7 @@ impl Receiver {
             }
             let ready = watched.map(|of| of.any().unwrap_or(false));
             if ready[1] {
-                held.extend(accept(lifelines));
-                if held.len() >= many {
-                    held.retain(is_open);
-                    many = FEW.max(2 * held.len());
-                }
+                accept(lifelines).into_iter().for_each(|of| held.add(of));
             }
             if ready[0] && !self.over.load(Relaxed) {
                 match accept(streams) {
@@ -222,19 +206,18 @@ impl Receiver {
         }
     }
 
-    fn receive(&self, stream: UnixStream) {
-        let Ok(copy) = stream.try_clone() else { return };
+    fn receive(self: &Arc<Self>, stream: UnixStream) {
+        if !self.connections.add_copy(&stream) {
+            return;
+        }
         let thread = self.queues.connect();
-        let mut open = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(is_open);
-        open.push(copy);
-        drop(open);
-        let queues = Arc::clone(&self.queues);
+        let receiver = Arc::clone(self);
         std::thread::spawn(move || {
-            // A killed thread leaves an incomplete block; the blocks before it are complete.
-            let _ = read(&stream, thread, &queues);
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-            queues.disconnect(thread);
+            connections::read(&stream, |block| {
+                let ends = block.head.flags & ENDS != 0;
+                receiver.queues.push(thread, block) && !ends
+            });
+            receiver.queues.disconnect(thread);
         });
     }
 }
@@ -244,29 +227,6 @@ fn accept(listener: &UnixListener) -> Option<UnixStream> {
     let (stream, _) = listener.accept().ok()?;
     let peer = getsockopt(&stream, PeerCredentials).ok()?;
     (peer.uid() == getuid().as_raw()).then_some(stream)
-}
-
-fn is_open(stream: &UnixStream) -> bool {
-    let mut watched = [PollFd::new(stream.as_fd(), PollFlags::empty())];
-    let _ = poll(&mut watched, PollTimeout::ZERO);
-    !watched[0].any().unwrap_or(false)
-}
-
-fn read(mut stream: &UnixStream, thread: usize, queues: &Queues) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    loop {
-        let mut head = [0; HEAD_WORDS * 4];
-        stream.read_exact(&mut head)?;
-        let head = head.as_chunks::<4>().0;
-        let head = Head::unpack(&std::array::from_fn(|at| u32::from_ne_bytes(head[at])));
-        let head = head.ok_or(io::ErrorKind::InvalidData)?;
-        bytes.resize(head.words as usize * 4, 0);
-        stream.read_exact(&mut bytes)?;
-        let words = words(&bytes);
-        if !queues.push(thread, Block { head, words }) || head.flags & ENDS != 0 {
-            return Ok(());
-        }
-    }
 }
 
 #[cfg(test)]
@@ -281,25 +241,19 @@ mod tests {
         let address = SocketAddr::from_pathname(&path).unwrap();
         let streams = UnixListener::bind_addr(&address).unwrap();
         let lifelines = UnixListener::bind(directory.path().join("lifelines")).unwrap();
-        let queues = Arc::new(Queues::new(HANG));
+        let receiver = Arc::new(LiveReceiver::new());
         another_process_sends(&path);
-        announce_end(&address, &queues);
-        let receiver = Receiver {
-            queues: Arc::clone(&queues),
-            over: Arc::default(),
-            streams: Arc::default(),
-        };
-        let over = Arc::clone(&receiver.over);
-        let asked = Arc::clone(&queues);
-        let asker = std::thread::spawn(move || [0, 0, 1].map(|thread| asked.take(thread)));
+        announce_end(&address, &receiver.queues);
+        let [asked, accepting] = [&receiver; 2].map(Arc::clone);
+        let asker = std::thread::spawn(move || [0, 0, 1].map(|thread| asked.queues.take(thread)));
         // The request comes before any block exists.
         std::thread::sleep(Duration::from_millis(50));
-        let listener = std::thread::spawn(move || receiver.accept(&streams, &lifelines));
+        let listener = std::thread::spawn(move || accepting.accept(&streams, &lifelines));
         let [first, none, other] = asker.join().unwrap();
         assert_eq!(first.unwrap().unwrap().head.instructions, 7);
         assert!(none.unwrap().is_none() && other.unwrap().is_none());
-        over.store(true, Relaxed);
-        announce_end(&address, &queues);
+        receiver.over.store(true, Relaxed);
+        announce_end(&address, &receiver.queues);
         listener.join().unwrap();
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use countersteer_cache::source::Block;
-use countersteer_cache::wire::{Head, words};
+use countersteer_cache::wire::{BlockHead, words};
 
 /// Largest number of blocks of a thread in memory: 2 MiB.
 const MOST_BLOCKS: usize = 4;
@@ -19,20 +19,20 @@ const MOST_BLOCKS: usize = 4;
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Largest size of the file, in bytes.
 const MOST_BYTES: u64 = 8 << 30;
-enum Slot {
+enum QueueSlot {
     Memory(Block),
     /// Offset of the block in the file.
-    File(Head, u64),
+    File(BlockHead, u64),
 }
 
 #[derive(Default)]
 struct Queue {
-    slots: VecDeque<Slot>,
+    slots: VecDeque<QueueSlot>,
     ended: bool,
 }
 
 #[derive(Default)]
-struct State {
+struct QueueCursor {
     threads: Vec<Queue>,
     /// Number of open connections.
     open: usize,
@@ -52,7 +52,7 @@ struct State {
 
 /// Queues of all threads of a program.
 pub struct Queues {
-    state: Mutex<State>,
+    state: Mutex<QueueCursor>,
     changed: Condvar,
     hang: Duration,
 }
@@ -67,7 +67,7 @@ impl Queues {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueCursor> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,7 +115,7 @@ impl Queues {
         }
         state.last = Some(Instant::now());
         let slot = if state.threads[thread].slots.len() < MOST_BLOCKS {
-            Slot::Memory(block)
+            QueueSlot::Memory(block)
         } else {
             match state.put_away(&block) {
                 Ok(slot) => slot,
@@ -175,9 +175,9 @@ impl Queues {
     }
 }
 
-impl State {
+impl QueueCursor {
     /// Writes a block to the file.
-    fn put_away(&mut self, block: &Block) -> Result<Slot, String> {
+    fn put_away(&mut self, block: &Block) -> Result<QueueSlot, String> {
         let failed = |error| format!("what its threads sent cannot be kept in a file: {error}");
         if self.length > MOST_BYTES {
             return Err(format!(
@@ -196,13 +196,13 @@ impl State {
         }
         self.length += bytes.len() as u64;
         self.filed += 1;
-        Ok(Slot::File(block.head, at))
+        Ok(QueueSlot::File(block.head, at))
     }
 
-    fn fetch(&mut self, slot: Slot) -> Result<Block, String> {
+    fn fetch(&mut self, slot: QueueSlot) -> Result<Block, String> {
         let (head, at) = match slot {
-            Slot::Memory(block) => return Ok(block),
-            Slot::File(head, at) => (head, at),
+            QueueSlot::Memory(block) => return Ok(block),
+            QueueSlot::File(head, at) => (head, at),
         };
         let mut bytes = vec![0; head.words as usize * 4];
         if let Some(file) = &self.file {
@@ -225,10 +225,10 @@ mod tests {
     use super::*;
 
     fn block(n: u32) -> Block {
-        let head = Head {
+        let head = BlockHead {
             words: 1,
             instructions: n,
-            ..Head::default()
+            ..BlockHead::default()
         };
         Block {
             head,

@@ -2,11 +2,11 @@
 
 use maud::{Markup, html};
 
-use super::{ChartDef, Experiment};
+use super::{ChartDef, ChartRuns};
 use crate::error::ReportError;
 use crate::format::number;
 use crate::judge::{change, percent as in_percent};
-use crate::table::{Better, Metric, Spread, measured};
+use crate::table::{Better, ScoreMetric, SeedSpread, measured};
 
 pub(super) const DEF: ChartDef = ChartDef {
     key: "scores",
@@ -16,7 +16,7 @@ pub(super) const DEF: ChartDef = ChartDef {
     draw,
 };
 
-fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
+fn draw(experiment: &ChartRuns<'_>) -> Result<Option<Markup>, ReportError> {
     let drawn = measured(&experiment.summaries)
         .into_iter()
         .map(|metric| panel(experiment, metric));
@@ -25,8 +25,8 @@ fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
     ))
 }
 
-fn panel(experiment: &Experiment<'_>, metric: &Metric) -> Markup {
-    let spreads: Vec<Spread> = experiment
+fn panel(experiment: &ChartRuns<'_>, metric: &ScoreMetric) -> Markup {
+    let spreads: Vec<SeedSpread> = experiment
         .summaries
         .iter()
         .map(|s| s.spread(metric))
@@ -38,8 +38,9 @@ fn panel(experiment: &Experiment<'_>, metric: &Metric) -> Markup {
     let percent = |v: f64| format!("{:.2}%", (v - low) / span * 100.0);
     let width = |a: f64, b: f64| format!("{:.2}%", (b - a) / span * 100.0);
     let linux = experiment.linux();
-    let best =
-        |s: &Spread| spreads.len() > 1 && spreads.iter().all(|o| !metric.beats(o.median, s.median));
+    let best = |s: &SeedSpread| {
+        spreads.len() > 1 && spreads.iter().all(|o| !metric.beats(o.median, s.median))
+    };
     let aim = match metric.better {
         Better::Higher => "more is better",
         Better::Lower => "less is better",
@@ -68,7 +69,7 @@ fn panel(experiment: &Experiment<'_>, metric: &Metric) -> Markup {
     }
 }
 
-fn figure(metric: &Metric, value: f64) -> String {
+fn figure(metric: &ScoreMetric, value: f64) -> String {
     if metric.key == "migrations" {
         crate::format::count(value.max(0.0).round() as u64)
     } else {
@@ -76,7 +77,7 @@ fn figure(metric: &Metric, value: f64) -> String {
     }
 }
 
-fn tooltip(policy: &str, metric: &Metric, spread: &Spread, seeds: usize) -> String {
+fn tooltip(policy: &str, metric: &ScoreMetric, spread: &SeedSpread, seeds: usize) -> String {
     let median = figure(metric, spread.median);
     let min = figure(metric, spread.min);
     let max = figure(metric, spread.max);

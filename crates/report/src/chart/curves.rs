@@ -8,7 +8,7 @@ use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::LINE_BYTES;
 use maud::{Markup, PreEscaped, html};
 
-use super::{ChartDef, Experiment};
+use super::{ChartDef, ChartRuns};
 use crate::error::ReportError;
 use crate::format::{bytes, number};
 use crate::svg::{Mark, Plot, Role};
@@ -25,7 +25,7 @@ pub(super) const DEF: ChartDef = ChartDef {
 /// Limit on the number of miss curves drawn.
 const CURVES: usize = 24;
 
-fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
+fn draw(experiment: &ChartRuns<'_>) -> Result<Option<Markup>, ReportError> {
     let Some(topology) = experiment.topology.as_deref() else {
         return Ok(None);
     };

@@ -3,7 +3,7 @@
 
 use maud::{Markup, html};
 
-use super::{ChartDef, Experiment};
+use super::{ChartDef, ChartRuns};
 use crate::format::number;
 use crate::record::Record;
 
@@ -19,7 +19,7 @@ pub(super) const DEF: ChartDef = ChartDef {
 /// Shade in percent of a cell with all evictions of its row; text stays readable on this shade.
 const DARKEST: f64 = 50.0;
 
-fn draw(experiment: &Experiment<'_>) -> Option<Markup> {
+fn draw(experiment: &ChartRuns<'_>) -> Option<Markup> {
     let known = |record: &&&Record| {
         record
             .manifest

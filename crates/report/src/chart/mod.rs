@@ -1,6 +1,6 @@
 //! Charts of the HTML report.
 //!
-//! Input: an [`Experiment`], which is one machine with one workload under several policies. Output: HTML with SVG inside. A
+//! Input: an [`ChartRuns`], which is one machine with one workload under several policies. Output: HTML with SVG inside. A
 //! chart is one file and one row in [`CHARTS`].
 
 mod bars;
@@ -20,7 +20,7 @@ use maud::Markup;
 
 use crate::error::ReportError;
 use crate::record::Record;
-use crate::table::Summary;
+use crate::table::PolicySummary;
 
 pub(crate) use curves::{classified, curve_plot};
 pub(crate) use residence::Residence;
@@ -28,10 +28,10 @@ pub(crate) use timeline::legend;
 
 /// Runs of one workload on one machine under several policies.
 #[derive(Clone)]
-pub struct Experiment<'a> {
+pub struct ChartRuns<'a> {
     pub machine: &'a str,
     pub workload: &'a str,
-    pub summaries: Vec<Summary<'a>>,
+    pub summaries: Vec<PolicySummary<'a>>,
     /// Records of some of the runs, with more data than scores, in the order of the policies.
     pub records: Vec<&'a Record>,
     /// Topology of the machine; `None` without a record.
@@ -49,7 +49,7 @@ pub struct ChartDef {
     /// True if the chart's size grows with threads and caches, so that a page with many experiments omits it.
     pub heavy: bool,
     /// Draws the chart as HTML; returns `None` if the experiment lacks the data.
-    pub draw: fn(&Experiment<'_>) -> Result<Option<Markup>, ReportError>,
+    pub draw: fn(&ChartRuns<'_>) -> Result<Option<Markup>, ReportError>,
 }
 
 /// Charts of the report, in the order of the page.
@@ -67,10 +67,10 @@ pub static CHARTS: &[ChartDef] = &[
 /// Limit on the number of records drawn, which limits the size of the page.
 const RECORDS_DRAWN: usize = 8;
 
-impl<'a> Experiment<'a> {
+impl<'a> ChartRuns<'a> {
     /// Returns the runs under the baseline `linux`; `None` if it was not run.
     #[must_use]
-    pub fn linux(&self) -> Option<&Summary<'a>> {
+    pub fn linux(&self) -> Option<&PolicySummary<'a>> {
         self.summaries.iter().find(|s| s.policy == "linux")
     }
 

@@ -7,7 +7,7 @@ use countersteer_model::topology::{GroupBy, Topology};
 use maud::{Markup, PreEscaped, html};
 
 use super::timeline::legend;
-use super::{ChartDef, Experiment, coloured, common_programs, programs};
+use super::{ChartDef, ChartRuns, coloured, common_programs, programs};
 use crate::error::ReportError;
 use crate::format::{bytes, number};
 use crate::record::Record;
@@ -28,7 +28,7 @@ const VISIBLE: f64 = 0.003;
 /// Limit on the number of caches drawn per record.
 const CACHES: usize = 12;
 
-fn draw(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
+fn draw(experiment: &ChartRuns<'_>) -> Result<Option<Markup>, ReportError> {
     let Some((records, topology, end_ns)) = experiment.drawn() else {
         return Ok(None);
     };

@@ -10,7 +10,7 @@ use crate::record::Record;
 
 /// Interval in which a thread occupied a CPU, fully or in part.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Stay {
+pub(crate) struct ResidenceStay {
     /// Index of the program in [`Residence::programs`].
     pub(crate) program: usize,
     pub(crate) cpu: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Residence {
     /// Number of threads of each program.
     pub(crate) threads: Vec<usize>,
     /// Intervals in which threads occupied CPUs.
-    pub(crate) stays: Vec<Stay>,
+    pub(crate) stays: Vec<ResidenceStay>,
     /// True if the intervals are estimated from observations, so that events between two observations are
     /// unknown.
     pub(crate) guessed: bool,
@@ -60,10 +60,10 @@ impl Residence {
     }
 }
 
-fn traced(record: &Record, programs: &BTreeMap<u32, usize>) -> Vec<Stay> {
+fn traced(record: &Record, programs: &BTreeMap<u32, usize>) -> Vec<ResidenceStay> {
     let stay = |s: &crate::record::SpanRow| {
         let program = *programs.get(&s.thread)?;
-        (s.end_ns > s.start_ns).then_some(Stay {
+        (s.end_ns > s.start_ns).then_some(ResidenceStay {
             program,
             cpu: s.cpu,
             start_ns: s.start_ns,
@@ -76,7 +76,7 @@ fn traced(record: &Record, programs: &BTreeMap<u32, usize>) -> Vec<Stay> {
 
 /// Returns estimated intervals: between two observations, runnable threads are assumed to share the CPU
 /// on which the second observation finds them.
-fn observed(record: &Record, programs: &BTreeMap<u32, usize>) -> Vec<Stay> {
+fn observed(record: &Record, programs: &BTreeMap<u32, usize>) -> Vec<ResidenceStay> {
     let mut stays = Vec::new();
     let mut start_ns = 0;
     for rows in record.threads.chunk_by(|a, b| a.step == b.step) {
@@ -90,7 +90,7 @@ fn observed(record: &Record, programs: &BTreeMap<u32, usize>) -> Vec<Stay> {
                 continue;
             };
             let share = 1.0 / f64::from(crowd.get(&row.cpu).copied().unwrap_or(1));
-            stays.push(Stay {
+            stays.push(ResidenceStay {
                 program,
                 cpu: row.cpu,
                 start_ns,

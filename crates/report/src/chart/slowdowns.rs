@@ -3,9 +3,9 @@
 
 use maud::{Markup, html};
 
-use super::{ChartDef, Experiment};
+use super::{ChartDef, ChartRuns};
 use crate::format::number;
-use crate::table::{CompareProgram, CompareRun, Spread, Summary};
+use crate::table::{CompareProgram, CompareRun, PolicySummary, SeedSpread};
 
 pub(super) const DEF: ChartDef = ChartDef {
     key: "slowdowns",
@@ -30,14 +30,14 @@ pub(super) const COMPLETIONS: ChartDef = ChartDef {
             not known, so there are no slowdowns.",
     heavy: false,
     draw: |experiment| {
-        let known = |s: &Summary<'_>| {
+        let known = |s: &PolicySummary<'_>| {
             s.runs
                 .iter()
                 .flat_map(|r| &r.programs)
                 .any(|p| !p.slowdown.is_nan())
         };
         let needed = !experiment.summaries.iter().any(known);
-        let best = |row: &Row| {
+        let best = |row: &SlowdownRow| {
             row.iter()
                 .flatten()
                 .map(|s| s.median)
@@ -57,18 +57,18 @@ pub(super) const COMPLETIONS: ChartDef = ChartDef {
 const DARKEST: f64 = 50.0;
 
 /// Values of a program, by policy; `None` for a policy without a value.
-type Row = Vec<Option<Spread>>;
+type SlowdownRow = Vec<Option<SeedSpread>>;
 
 /// Returns the table of cells; `None` without values. The larger the ratio of a value to its row's `base`, the darker the cell.
 fn draw(
-    experiment: &Experiment<'_>,
+    experiment: &ChartRuns<'_>,
     label: &str,
     of: fn(&CompareProgram) -> f64,
-    base: fn(&Row) -> f64,
+    base: fn(&SlowdownRow) -> f64,
 ) -> Option<Markup> {
     let first = experiment.summaries.first().and_then(|s| s.runs.first())?;
     let names: Vec<&str> = first.programs.iter().map(|p| p.name.as_str()).collect();
-    let rows: Vec<Row> = names
+    let rows: Vec<SlowdownRow> = names
         .iter()
         .map(|n| {
             experiment
@@ -78,7 +78,7 @@ fn draw(
                 .collect()
         })
         .collect();
-    let times = |row: &Row, s: &Spread| s.median / base(row);
+    let times = |row: &SlowdownRow, s: &SeedSpread| s.median / base(row);
     let worst = rows
         .iter()
         .flat_map(|r| r.iter().flatten().map(|s| times(r, s)))
@@ -115,10 +115,10 @@ fn draw(
 }
 
 pub(super) fn spread(
-    summary: &Summary<'_>,
+    summary: &PolicySummary<'_>,
     program: &str,
     of: fn(&CompareProgram) -> f64,
-) -> Option<Spread> {
+) -> Option<SeedSpread> {
     let value = |run: &&CompareRun| {
         run.programs
             .iter()
@@ -127,5 +127,5 @@ pub(super) fn spread(
             .filter(|v| !v.is_nan())
     };
     let values: Vec<f64> = summary.runs.iter().filter_map(value).collect();
-    (!values.is_empty()).then(|| Spread::of(values))
+    (!values.is_empty()).then(|| SeedSpread::of(values))
 }

@@ -11,14 +11,14 @@ use crate::format::seconds;
 use crate::svg::{escaped, pane};
 
 /// Shape for wide screens, whose time bins are no finer than pixels.
-const WIDE: Shape = Shape {
+const WIDE: StripShape = StripShape {
     class: "wide",
     width: 760,
     left: 128,
     row: 15,
     bins: 600,
 };
-const NARROW: Shape = Shape {
+const NARROW: StripShape = StripShape {
     class: "narrow",
     width: 360,
     left: 92,
@@ -31,7 +31,7 @@ const RIGHT: u32 = 8;
 const LEVELS: i32 = 10;
 
 #[derive(Clone, Copy)]
-struct Shape {
+struct StripShape {
     class: &'static str,
     width: u32,
     left: u32,
@@ -41,7 +41,7 @@ struct Shape {
 
 /// Segment of a row that a category fills from one time to another.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
+pub(super) struct StripPiece {
     pub(super) row: usize,
     pub(super) category: usize,
     pub(super) start_ns: u64,
@@ -57,7 +57,7 @@ pub(super) struct Strips<'a> {
     pub(super) rows: Vec<String>,
     /// Names of the categories, with the indices of their series colours.
     pub(super) categories: Vec<(String, usize)>,
-    pub(super) pieces: &'a [Piece],
+    pub(super) pieces: &'a [StripPiece],
     /// End of the time axis, in ns.
     pub(super) end_ns: u64,
     /// End of this run's rows in ns; other charts on the same time axis may last longer.
@@ -72,13 +72,13 @@ impl Strips<'_> {
         PreEscaped(self.shaped(WIDE) + &self.shaped(NARROW))
     }
 
-    fn shaped(&self, shape: Shape) -> String {
+    fn shaped(&self, shape: StripShape) -> String {
         let top = |row: usize| {
             let gaps = self.gaps.iter().filter(|g| **g <= row).count() as u32;
             4 + row as u32 * shape.row + gaps * 6
         };
         let height = top(self.rows.len()) + 20;
-        let Shape {
+        let StripShape {
             class, width, left, ..
         } = shape;
         let mut svg = format!(
@@ -132,7 +132,7 @@ impl Strips<'_> {
         shares
     }
 
-    fn row(&self, shape: Shape, y: u32, label: &str, shares: &[Vec<f64>]) -> String {
+    fn row(&self, shape: StripShape, y: u32, label: &str, shares: &[Vec<f64>]) -> String {
         let height = shape.row - 3;
         let scale = f64::from(shape.width - shape.left - RIGHT) / shape.bins as f64;
         let mut below = vec![0.0; shape.bins];
@@ -179,7 +179,7 @@ impl Strips<'_> {
         svg
     }
 
-    fn axis(&self, shape: Shape, y: u32) -> String {
+    fn axis(&self, shape: StripShape, y: u32) -> String {
         let end_s = self.end_ns as f64 * 1e-9;
         let step = nice_step(end_s, if shape.class == "wide" { 8.0 } else { 4.0 });
         let scale = f64::from(shape.width - shape.left - RIGHT) / end_s;

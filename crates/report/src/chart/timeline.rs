@@ -6,8 +6,8 @@ use countersteer_model::units::CpuId;
 use maud::{Markup, html};
 
 use super::residence::Residence;
-use super::strips::{Piece, Strips};
-use super::{ChartDef, Experiment, coloured, common_programs};
+use super::strips::{StripPiece, Strips};
+use super::{ChartDef, ChartRuns, coloured, common_programs};
 use crate::error::ReportError;
 use crate::record::Record;
 
@@ -31,7 +31,7 @@ pub(super) const BY_CPU: ChartDef = ChartDef {
 /// Limit on the number of rows; more could not be distinguished.
 const ROWS: usize = 64;
 
-fn by_program(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
+fn by_program(experiment: &ChartRuns<'_>) -> Result<Option<Markup>, ReportError> {
     let Some((records, topology, end_ns)) = experiment.drawn() else {
         return Ok(None);
     };
@@ -45,7 +45,7 @@ fn by_program(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError
     let chart = |record: &Record| {
         let residence = Residence::of(record);
         let shown = residence.programs.len().min(ROWS);
-        let piece = |stay: &super::residence::Stay| {
+        let piece = |stay: &super::residence::ResidenceStay| {
             let category = groups
                 .iter()
                 .position(|g| g.cpus.contains(CpuId(stay.cpu)))?;
@@ -54,7 +54,7 @@ fn by_program(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError
             let row = stay.program;
             let start_ns = stay.start_ns;
             let end_ns = stay.end_ns;
-            (row < shown).then_some(Piece {
+            (row < shown).then_some(StripPiece {
                 row,
                 category,
                 start_ns,
@@ -62,7 +62,7 @@ fn by_program(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError
                 share,
             })
         };
-        let pieces: Vec<Piece> = residence.stays.iter().filter_map(piece).collect();
+        let pieces: Vec<StripPiece> = residence.stays.iter().filter_map(piece).collect();
         let strips = Strips {
             label: format!("Where each program ran under {}", record.manifest.policy),
             rows: residence.programs[..shown]
@@ -88,7 +88,7 @@ fn by_program(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError
     ))
 }
 
-fn by_cpu(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
+fn by_cpu(experiment: &ChartRuns<'_>) -> Result<Option<Markup>, ReportError> {
     let Some((records, topology, end_ns)) = experiment.drawn() else {
         return Ok(None);
     };
@@ -108,14 +108,14 @@ fn by_cpu(experiment: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
     let chart = |record: &Record| {
         let residence = Residence::of(record);
         let categories = coloured(&residence.programs);
-        let piece = |s: &super::residence::Stay| Piece {
+        let piece = |s: &super::residence::ResidenceStay| StripPiece {
             row: s.cpu as usize,
             category: s.program,
             start_ns: s.start_ns,
             end_ns: s.end_ns,
             share: s.share,
         };
-        let pieces: Vec<Piece> = residence
+        let pieces: Vec<StripPiece> = residence
             .stays
             .iter()
             .filter(|s| (s.cpu as usize) < shown)

@@ -5,12 +5,14 @@
 use serde_json::{Value, json};
 
 use super::{bars, slowdowns};
-use crate::table::{Better, CompareRun, Metric, Spread, Summary, measured, summarise};
+use crate::table::{
+    Better, CompareRun, PolicySummary, ScoreMetric, SeedSpread, measured, summarise,
+};
 
 const SCHEMA: &str = "https://vega.github.io/schema/vega-lite/v5.json";
 
 /// Name of a chart in the report, and the function that returns its specification.
-type Spec = (&'static str, fn(&[Summary<'_>]) -> Value);
+type Spec = (&'static str, fn(&[PolicySummary<'_>]) -> Value);
 
 /// Charts that are available as specifications.
 const SPECS: &[Spec] = &[
@@ -33,7 +35,7 @@ pub fn spec(name: &str, runs: &[CompareRun]) -> Option<Value> {
 }
 
 /// Returns the heading of a panel, which names the experiment if there are several.
-fn heading(all: &[Summary<'_>], of: &Summary<'_>, what: &str) -> String {
+fn heading(all: &[PolicySummary<'_>], of: &PolicySummary<'_>, what: &str) -> String {
     if all.iter().all(|other| other.same_experiment(of)) {
         return what.to_owned();
     }
@@ -46,13 +48,13 @@ fn heading(all: &[Summary<'_>], of: &Summary<'_>, what: &str) -> String {
 }
 
 /// Returns the data of a bar chart: medians with whiskers over seeds, one panel per score.
-fn scores(all: &[Summary<'_>]) -> Value {
+fn scores(all: &[PolicySummary<'_>]) -> Value {
     let metrics = measured(all);
     let rows: Vec<Value> = all
         .iter()
         .flat_map(|summary| metrics.iter().map(move |metric| (summary, *metric)))
         .map(|(summary, metric)| {
-            let Spread { median, min, max } = summary.spread(metric);
+            let SeedSpread { median, min, max } = summary.spread(metric);
             json!({
                 "panel": heading(all, summary, metric.label), "policy": summary.policy,
                 "median": median, "least": min, "most": max, "seeds": summary.runs.len(),
@@ -85,9 +87,9 @@ fn scores(all: &[Summary<'_>]) -> Value {
 }
 
 /// Returns the colour role of a policy's bar: the best policy, `linux`, or another one.
-fn role(all: &[Summary<'_>], of: &Summary<'_>, metric: &Metric) -> &'static str {
+fn role(all: &[PolicySummary<'_>], of: &PolicySummary<'_>, metric: &ScoreMetric) -> &'static str {
     let own = of.spread(metric).median;
-    let rivals: Vec<&Summary<'_>> = all.iter().filter(|s| s.same_experiment(of)).collect();
+    let rivals: Vec<&PolicySummary<'_>> = all.iter().filter(|s| s.same_experiment(of)).collect();
     let is_best = metric.better != Better::Neither
         && rivals.len() > 1
         && rivals
@@ -101,7 +103,7 @@ fn role(all: &[Summary<'_>], of: &Summary<'_>, metric: &Metric) -> &'static str 
 }
 
 /// Returns the data of a cell chart: one cell per program and policy.
-fn slowdown_cells(all: &[Summary<'_>]) -> Value {
+fn slowdown_cells(all: &[PolicySummary<'_>]) -> Value {
     let mut rows = Vec::new();
     for summary in all {
         let Some(first) = summary.runs.first() else {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use maud::{Markup, PreEscaped, html};
 
 use crate::chart::legend;
-use crate::counted::{Line, Measure, Point, Total, measures, totals};
+use crate::counted::{CountedLine, CountedMeasure, CountedPoint, Total, measures, totals};
 use crate::error::ReportError;
 use crate::format::{count, number, prefixed, seconds};
 use crate::record::Record;
@@ -55,7 +55,7 @@ pub(super) fn section(record: &Record, axis: Axis) -> Result<Markup, ReportError
 
 /// Returns a plot of each measure and core type, with its title. A plot has all times, or those of `span` in s.
 pub(super) fn plots(
-    measures: &[Measure],
+    measures: &[CountedMeasure],
     owners: &[String],
     axis: Axis,
     span: Option<&Range<f64>>,
@@ -97,12 +97,12 @@ pub(super) fn largest(totals: &[Total]) -> Vec<String> {
     names.map(|(_, name)| name.to_owned()).collect()
 }
 
-fn core_types(measure: &Measure) -> BTreeSet<Arc<str>> {
+fn core_types(measure: &CountedMeasure) -> BTreeSet<Arc<str>> {
     let types = measure.lines.iter().map(|l| Arc::clone(&l.core_type));
     types.collect()
 }
 
-fn title(measure: &Measure, core_type: &str) -> String {
+fn title(measure: &CountedMeasure, core_type: &str) -> String {
     let unit = match measure.unit.as_str() {
         "" => String::new(),
         unit => format!(" ({unit})"),
@@ -115,12 +115,12 @@ fn title(measure: &Measure, core_type: &str) -> String {
 }
 
 fn plot(
-    measure: &Measure,
+    measure: &CountedMeasure,
     core_type: &str,
     owners: &[String],
     (axis, span): (Axis, Option<&Range<f64>>),
 ) -> Result<Option<String>, ReportError> {
-    let abscissa = |p: &Point| match axis {
+    let abscissa = |p: &CountedPoint| match axis {
         Axis::Time => Some(p.at_ns as f64 * 1e-9),
         Axis::Instructions => p.instructions,
     };
@@ -179,7 +179,7 @@ fn shows(span: Option<&Range<f64>>, x: f64) -> bool {
 }
 
 /// Returns a line's points. Adjacent points are averaged if there are more than a plot can resolve.
-fn binned(line: &Line, abscissa: impl Fn(&Point) -> Option<f64>) -> Vec<(f64, f64)> {
+fn binned(line: &CountedLine, abscissa: impl Fn(&CountedPoint) -> Option<f64>) -> Vec<(f64, f64)> {
     let points: Vec<(f64, f64)> = line
         .points
         .iter()

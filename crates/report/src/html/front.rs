@@ -10,7 +10,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::format::{count, seconds};
-use crate::judge::{self, Figure, Ranked, Ranking, Remark, Verdict};
+use crate::judge::{self, Ranked, Ranking, RelativeChange, Remark, Verdict};
 use crate::record::Record;
 
 fn unbroken(text: &str) -> String {
@@ -60,7 +60,7 @@ pub(super) fn answer(r: &Ranking, nth: usize, several: bool) -> Markup {
 
 /// True if a policy left everything to Linux, so that no value of any seed differs.
 fn is_linux(p: &Ranked) -> bool {
-    let zero = |value: Option<Figure>| value.is_none_or(|v| v.median == 0.0);
+    let zero = |value: Option<RelativeChange>| value.is_none_or(|v| v.median == 0.0);
     let throughput = (p.throughput.min, p.throughput.max) == (0.0, 0.0);
     throughput
         && zero(p.slowdown)
@@ -70,8 +70,8 @@ fn is_linux(p: &Ranked) -> bool {
 
 fn row(p: &Ranked, note: &str, best: bool) -> Markup {
     let (better, of) = p.better_seeds;
-    let change = |f: &Figure| html! { (unbroken(&judge::percent(f.median))) small { (unbroken(&f.ends())) } };
-    let known = |f: &Option<Figure>| f.as_ref().map_or_else(|| html! { "–" }, change);
+    let change = |f: &RelativeChange| html! { (unbroken(&judge::percent(f.median))) small { (unbroken(&f.ends())) } };
+    let known = |f: &Option<RelativeChange>| f.as_ref().map_or_else(|| html! { "–" }, change);
     html! { tr {
         th scope="row" { (p.policy) (note) }
         td class=[best.then_some("best")] { (change(&p.throughput)) }

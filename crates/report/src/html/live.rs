@@ -12,7 +12,7 @@ use maud::{DOCTYPE, html};
 
 use super::counted::{self, Axis, panels, plots};
 use super::{STYLE, counted::largest};
-use crate::counted::{Measure, measures, totals};
+use crate::counted::{CountedMeasure, measures, totals};
 use crate::error::ReportError;
 use crate::record::Record;
 use crate::svg::COLOURS;
@@ -24,13 +24,13 @@ pub const SCRIPT: &str = include_str!("live.js");
 pub const OWNERS: usize = 8;
 
 /// Counts of one host or record, as the panels show them.
-pub struct Watched<'a> {
+pub struct WatchedHost<'a> {
     /// Name of the host or of the record.
     pub name: &'a str,
     /// Message about the host; empty if there is none.
     pub note: &'a str,
     /// Values over time; a value that is no number interrupts its line.
-    pub measures: &'a [Measure],
+    pub measures: &'a [CountedMeasure],
     /// Owners that are drawn. The position of an owner determines its colour, and an empty name is a free position.
     pub owners: &'a [String],
     /// Times of the horizontal axis, in s.
@@ -38,16 +38,16 @@ pub struct Watched<'a> {
 }
 
 /// Recorded session, to be shown again.
-pub struct Recorded {
+pub struct RecordedSession {
     /// Every event, metric and virtual counter of the record.
-    pub measures: Vec<Measure>,
+    pub measures: Vec<CountedMeasure>,
     /// The threads with the most CPU time.
     pub owners: Vec<String>,
     /// Length of the session in s.
     pub end_s: f64,
 }
 
-impl Recorded {
+impl RecordedSession {
     /// Reads the measures of a record. They are empty if nothing was counted.
     #[must_use]
     pub fn of(record: &Record) -> Self {
@@ -117,7 +117,7 @@ pub fn style() -> String {
 /// # Errors
 /// A plot cannot be drawn.
 pub fn side_by_side(
-    hosts: &[Watched<'_>],
+    hosts: &[WatchedHost<'_>],
     threads: &[&str],
     quantities: &[&str],
 ) -> Result<String, ReportError> {
@@ -134,14 +134,14 @@ pub fn side_by_side(
             }
         };
         let owners: Vec<String> = host.owners.iter().map(named).collect();
-        let of_owners = |measure: &Measure| {
+        let of_owners = |measure: &CountedMeasure| {
             let left_out = |owner: &String| host.owners.contains(owner) && !owners.contains(owner);
             let mut measure = measure.clone();
             measure.lines.retain(|line| !left_out(&line.owner));
             measure
         };
         let shown = host.measures.iter().filter(|m| fits(quantities, &m.name));
-        let shown: Vec<Measure> = shown.map(of_owners).collect();
+        let shown: Vec<CountedMeasure> = shown.map(of_owners).collect();
         let plots = plots(&shown, &owners, Axis::Time, Some(&host.span))?;
         drawn.push(html! {
             section.counted {
@@ -162,15 +162,15 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::counted::{Line, Point};
+    use crate::counted::{CountedLine, CountedPoint};
 
-    fn line(owner: &str, values: &[f64]) -> Line {
-        let point = |(n, value): (usize, &f64)| Point {
+    fn line(owner: &str, values: &[f64]) -> CountedLine {
+        let point = |(n, value): (usize, &f64)| CountedPoint {
             at_ns: (n as u64 + 1) * 1_000_000_000,
             instructions: None,
             value: *value,
         };
-        Line {
+        CountedLine {
             owner: owner.into(),
             core_type: Arc::from(""),
             points: values.iter().enumerate().map(point).collect(),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     fn drawn(threads: &[&str], quantities: &[&str]) -> String {
-        let measure = |name: &str| Measure {
+        let measure = |name: &str| CountedMeasure {
             name: name.into(),
             unit: String::new(),
             lines: vec![
@@ -188,7 +188,7 @@ mod tests {
         };
         let measures = [measure("ipc"), measure("cpu%")];
         let owners = ["two".to_owned(), String::new(), "<b>one".to_owned()];
-        let host = |name| Watched {
+        let host = |name| WatchedHost {
             name,
             note: "it \"ended\"",
             measures: &measures,

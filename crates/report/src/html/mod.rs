@@ -15,8 +15,9 @@ use countersteer_model::printable::printable_lines;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 pub use counted::Axis;
+pub(crate) use sections::{DECISIONS, order, telling};
 
-use crate::chart::{CHARTS, Experiment};
+use crate::chart::{CHARTS, ChartRuns};
 use crate::counted::is_counted;
 use crate::error::ReportError;
 use crate::judge::{Facts, Ranking, judge};
@@ -130,12 +131,12 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
 }
 
 /// Returns the rankings of experiments. The records show which workloads fix the start CPUs of programs.
-fn rankings(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> Vec<Ranking> {
+fn rankings(input: &ReportInput<'_>, experiments: &[ChartRuns<'_>]) -> Vec<Ranking> {
     let mut facts = input.facts.clone();
     let workloads = input.records.iter().map(|r| &r.manifest.workload);
     let pinned = workloads.filter(|w| w.text.contains("launch_on"));
     facts.pinned.extend(pinned.map(|w| w.name.clone()));
-    let of = |e: &Experiment<'_>| Ranking::of(&e.summaries.iter().collect::<Vec<_>>(), &facts);
+    let of = |e: &ChartRuns<'_>| Ranking::of(&e.summaries.iter().collect::<Vec<_>>(), &facts);
     experiments.iter().map(of).collect()
 }
 
@@ -145,15 +146,15 @@ type Folded<'a> = Vec<(&'a str, &'a str)>;
 /// Groups runs and records by machine and workload. Of several identical records, only the first is kept.
 fn experiments<'a>(
     input: &ReportInput<'a>,
-) -> Result<(Vec<Experiment<'a>>, Vec<Folded<'a>>), ReportError> {
-    let mut experiments: Vec<Experiment<'a>> = Vec::new();
+) -> Result<(Vec<ChartRuns<'a>>, Vec<Folded<'a>>), ReportError> {
+    let mut experiments: Vec<ChartRuns<'a>> = Vec::new();
     for summary in summarise(input.runs) {
         match experiments
             .iter_mut()
             .find(|e| (e.machine, e.workload) == (summary.machine, summary.workload))
         {
             Some(experiment) => experiment.summaries.push(summary),
-            None => experiments.push(Experiment {
+            None => experiments.push(ChartRuns {
                 machine: summary.machine,
                 workload: summary.workload,
                 summaries: vec![summary],
@@ -195,7 +196,7 @@ fn experiments<'a>(
     Ok((experiments, folded))
 }
 
-fn scope(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> String {
+fn scope(input: &ReportInput<'_>, experiments: &[ChartRuns<'_>]) -> String {
     let distinct = |f: fn(&CompareRun) -> String| {
         let names: std::collections::BTreeSet<String> = input.runs.iter().map(f).collect();
         names.len()
@@ -234,7 +235,7 @@ fn scope(input: &ReportInput<'_>, experiments: &[Experiment<'_>]) -> String {
 }
 
 fn experiment(
-    (e, ranking): (&Experiment<'_>, &Ranking),
+    (e, ranking): (&ChartRuns<'_>, &Ranking),
     folded: &Folded<'_>,
     nth: usize,
     several: bool,

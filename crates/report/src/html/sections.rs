@@ -5,12 +5,12 @@ use countersteer_model::machine::SfSpread;
 use countersteer_model::topology::{GroupBy, Topology};
 use maud::{Markup, html};
 
-use crate::chart::Experiment;
+use crate::chart::ChartRuns;
 use crate::error::ReportError;
 use crate::format::{bytes, number, seconds};
 use crate::record::{DecisionRow, Manifest, Record};
-use crate::table::{Better, Metric, Spread, Summary, measured};
-use crate::why::{self, Answer};
+use crate::table::{Better, PolicySummary, ScoreMetric, SeedSpread, measured};
+use crate::why::{self, Explanation};
 
 /// Returns a description of a machine in one sentence.
 pub(super) fn machine(topology: &Topology) -> String {
@@ -40,7 +40,7 @@ pub(super) fn machine(topology: &Topology) -> String {
 }
 
 /// Returns the table with the values of the bar chart.
-pub(super) fn scores(e: &Experiment<'_>) -> Markup {
+pub(super) fn scores(e: &ChartRuns<'_>) -> Markup {
     let several = e.summaries.iter().any(|s| s.runs.len() > 1);
     let metrics = measured(&e.summaries);
     html! {
@@ -63,7 +63,7 @@ pub(super) fn scores(e: &Experiment<'_>) -> Markup {
     }
 }
 
-const fn arrow(metric: &Metric) -> &'static str {
+const fn arrow(metric: &ScoreMetric) -> &'static str {
     match metric.better {
         Better::Higher => " ↑",
         Better::Lower => " ↓",
@@ -71,8 +71,8 @@ const fn arrow(metric: &Metric) -> &'static str {
     }
 }
 
-fn cell(e: &Experiment<'_>, s: &Summary<'_>, m: &Metric) -> Markup {
-    let Spread { median, min, max } = s.spread(m);
+fn cell(e: &ChartRuns<'_>, s: &PolicySummary<'_>, m: &ScoreMetric) -> Markup {
+    let SeedSpread { median, min, max } = s.spread(m);
     let figure = |v: f64| {
         if m.key == "migrations" {
             crate::format::count(v.max(0.0).round() as u64)
@@ -87,12 +87,12 @@ fn cell(e: &Experiment<'_>, s: &Summary<'_>, m: &Metric) -> Markup {
 }
 
 /// Limit on the number of decisions shown per experiment.
-const DECISIONS: usize = 4;
+pub(crate) const DECISIONS: usize = 4;
 
 /// Returns a few decisions with their reasons, from different policies and near the middle of the run. `None` if
 /// no record has decisions.
-pub(super) fn decisions(e: &Experiment<'_>) -> Result<Option<Markup>, ReportError> {
-    let mut shown: Vec<(&Record, Answer)> = Vec::new();
+pub(super) fn decisions(e: &ChartRuns<'_>) -> Result<Option<Markup>, ReportError> {
+    let mut shown: Vec<(&Record, Explanation)> = Vec::new();
     let with: Vec<&Record> = e
         .records
         .iter()
@@ -123,17 +123,10 @@ pub(super) fn decisions(e: &Experiment<'_>) -> Result<Option<Markup>, ReportErro
 
 /// Returns up to `most` decisions with different rules and threads, near the middle of the run. Decisions whose
 /// reasons contain numbers come first.
-fn telling(record: &Record, most: usize) -> Vec<&DecisionRow> {
+pub(crate) fn telling(record: &Record, most: usize) -> Vec<&DecisionRow> {
     let middle = record.end().0 / 2;
     let mut rows: Vec<&DecisionRow> = record.decisions.iter().collect();
-    rows.sort_by_key(|d| {
-        (
-            d.alternatives.is_empty(),
-            d.seen.is_empty(),
-            d.at_ns.abs_diff(middle),
-            d.thread,
-        )
-    });
+    rows.sort_by_key(|row| order(row, middle));
     let mut chosen: Vec<&DecisionRow> = Vec::new();
     for row in rows {
         if chosen.len() < most
@@ -147,8 +140,18 @@ fn telling(record: &Record, most: usize) -> Vec<&DecisionRow> {
     chosen
 }
 
-fn answer(record: &Record, a: &Answer) -> Markup {
-    let figures = |list: &[why::Figure]| {
+/// Returns the key by which decisions are sorted for display, given the time of the middle of the run in ns.
+pub(crate) fn order(d: &DecisionRow, middle: u64) -> (bool, bool, u64, u32) {
+    (
+        d.alternatives.is_empty(),
+        d.seen.is_empty(),
+        d.at_ns.abs_diff(middle),
+        d.thread,
+    )
+}
+
+fn answer(record: &Record, a: &Explanation) -> Markup {
+    let figures = |list: &[why::WhyFigure]| {
         list.iter()
             .map(|f| format!("{} {}", f.name, why::figure(&f.name, f.value)))
             .collect::<Vec<_>>()

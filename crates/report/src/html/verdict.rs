@@ -1,19 +1,19 @@
 //! Introduction of an experiment, computed from its data.
 //!
-//! Input: an [`Experiment`]. Output: the best policy, its gain, the certainty given the number of seeds, and the program
+//! Input: an [`ChartRuns`]. Output: the best policy, its gain, the certainty given the number of seeds, and the program
 //! with the largest gain.
 
 use countersteer_policies::reach;
 use maud::{Markup, html};
 
-use crate::chart::{Experiment, Residence};
+use crate::chart::{ChartRuns, Residence};
 use crate::format::{count, number};
 use crate::judge::{Ranking, change, lead, meaning, percent};
 use crate::record::Record;
-use crate::table::{Better, COMPLETION, METRICS, Metric, Spread, Summary};
+use crate::table::{Better, COMPLETION, METRICS, PolicySummary, ScoreMetric, SeedSpread};
 
 /// Returns the introduction of one experiment. The ranking determines the best policy.
-pub(super) fn verdict(e: &Experiment<'_>, ranking: &Ranking) -> Markup {
+pub(super) fn verdict(e: &ChartRuns<'_>, ranking: &Ranking) -> Markup {
     let lead = lead(&e.summaries);
     if lead.key == COMPLETION.key {
         return html! { div.verdict { p { (completions(e)) } } };
@@ -45,13 +45,13 @@ pub(super) fn verdict(e: &Experiment<'_>, ranking: &Ranking) -> Markup {
 }
 
 /// Returns the definition of the score with a key.
-fn metric(key: &str) -> &'static Metric {
+fn metric(key: &str) -> &'static ScoreMetric {
     METRICS.iter().find(|m| m.key == key).unwrap_or(&METRICS[0])
 }
 
 /// Returns the policy with the best median of a score; `None` if there is no usable policy.
-fn best<'a, 'b>(e: &'b Experiment<'a>, metric: &Metric) -> Option<&'b Summary<'a>> {
-    let mut best: Option<&Summary<'_>> = None;
+fn best<'a, 'b>(e: &'b ChartRuns<'a>, metric: &ScoreMetric) -> Option<&'b PolicySummary<'a>> {
+    let mut best: Option<&PolicySummary<'_>> = None;
     // Policies that read simulator-only values cannot run on a real machine, so they are excluded.
     for s in e
         .summaries
@@ -67,15 +67,15 @@ fn best<'a, 'b>(e: &'b Experiment<'a>, metric: &Metric) -> Option<&'b Summary<'a
 }
 
 fn runner_up<'a, 'b>(
-    e: &'b Experiment<'a>,
-    best: &Summary<'_>,
-    lead: &Metric,
-) -> Option<&'b Summary<'a>> {
+    e: &'b ChartRuns<'a>,
+    best: &PolicySummary<'_>,
+    lead: &ScoreMetric,
+) -> Option<&'b PolicySummary<'a>> {
     let others = e.summaries.iter().filter(|s| s.policy != best.policy);
     others.max_by(|a, b| a.spread(lead).median.total_cmp(&b.spread(lead).median))
 }
 
-fn alone(s: &Summary<'_>, lead: &Metric) -> Markup {
+fn alone(s: &PolicySummary<'_>, lead: &ScoreMetric) -> Markup {
     let of = |key| number(s.spread(metric(key)).median, 3);
     html! {
         b { (s.policy) } " reached an " (words(lead)) " of " (of(lead.key)) ", with a mean slowdown (ANTT) of "
@@ -84,11 +84,11 @@ fn alone(s: &Summary<'_>, lead: &Metric) -> Markup {
 }
 
 /// Returns sentences about the policy with the shortest completion times, used if the speeds of programs alone are unknown.
-fn completions(e: &Experiment<'_>) -> Markup {
+fn completions(e: &ChartRuns<'_>) -> Markup {
     let Some(best) = best(e, &COMPLETION) else {
         return html! {};
     };
-    let time = |s: &Summary<'_>| s.spread(&COMPLETION).median;
+    let time = |s: &PolicySummary<'_>| s.spread(&COMPLETION).median;
     let other = e.linux().filter(|l| l.policy != best.policy).or_else(|| {
         let others = e.summaries.iter().filter(|s| s.policy != best.policy);
         others.min_by(|a, b| time(a).total_cmp(&time(b)))
@@ -103,7 +103,7 @@ fn completions(e: &Experiment<'_>) -> Markup {
 }
 
 /// Returns the name of a leading score with its abbreviation.
-fn words(metric: &Metric) -> String {
+fn words(metric: &ScoreMetric) -> String {
     match metric.key {
         "asp" => "aggregate speed-up (ASP)".into(),
         "stp" => "overall throughput (STP)".into(),
@@ -112,10 +112,10 @@ fn words(metric: &Metric) -> String {
 }
 
 /// Returns sentences about the gain of the best policy over Linux, and about the meaning of the score.
-fn gain(e: &Experiment<'_>, best: &Summary<'_>, lead: &Metric) -> Markup {
+fn gain(e: &ChartRuns<'_>, best: &PolicySummary<'_>, lead: &ScoreMetric) -> Markup {
     let mine = best.spread(lead);
     let second = runner_up(e, best, lead);
-    let median = |s: &Summary<'_>| s.spread(lead).median;
+    let median = |s: &PolicySummary<'_>| s.spread(lead).median;
     let head = html! { b { (best.policy) } " served best: " (words(lead)) " " (number(mine.median, 3)) " in the median over " (seeds(best)) };
     let Some(linux) = e.linux() else {
         return html! { (head) @if let Some(s) = second { ", " (gap(best, s, lead)) " against the next, " b { (s.policy) } } ". " (meaning(lead)) };
@@ -135,7 +135,7 @@ fn gain(e: &Experiment<'_>, best: &Summary<'_>, lead: &Metric) -> Markup {
     }
 }
 
-fn seeds(s: &Summary<'_>) -> String {
+fn seeds(s: &PolicySummary<'_>) -> String {
     let n = s.runs.len();
     if n == 1 {
         "one seed".into()
@@ -145,7 +145,7 @@ fn seeds(s: &Summary<'_>) -> String {
 }
 
 /// Returns the change between two policies in percent, or the difference of medians if a ratio is meaningless.
-fn gap(s: &Summary<'_>, base: &Summary<'_>, metric: &Metric) -> String {
+fn gap(s: &PolicySummary<'_>, base: &PolicySummary<'_>, metric: &ScoreMetric) -> String {
     change(s, base, metric).map_or_else(
         || {
             format!(
@@ -157,7 +157,7 @@ fn gap(s: &Summary<'_>, base: &Summary<'_>, metric: &Metric) -> String {
     )
 }
 
-fn range(s: &Spread) -> String {
+fn range(s: &SeedSpread) -> String {
     if s.max > s.min {
         format!(
             ", from {} to {} over its seeds",
@@ -170,7 +170,7 @@ fn range(s: &Spread) -> String {
 }
 
 /// Returns sentences about the best policies by the other scores.
-fn others(e: &Experiment<'_>) -> Markup {
+fn others(e: &ChartRuns<'_>) -> Markup {
     let said = |key: &'static str, words: &'static str| {
         let m = metric(key);
         let b = best(e, m).filter(|b| {
@@ -203,11 +203,16 @@ fn others(e: &Experiment<'_>) -> Markup {
 
 /// Returns sentences about the program with the largest gain, and the change of its time on core types. `None` if no program
 /// gains.
-fn reason(e: &Experiment<'_>, best: &Summary<'_>, reference: &Summary<'_>) -> Option<Markup> {
+fn reason(
+    e: &ChartRuns<'_>,
+    best: &PolicySummary<'_>,
+    reference: &PolicySummary<'_>,
+) -> Option<Markup> {
     let (name, now, then) = largest_gain(best, reference)?;
     let places = (e.record(best.policy).zip(e.record(reference.policy)))
         .and_then(|(a, b)| places(e, a, b, &name));
-    let moves = |s: &Summary<'_>| s.spread(metric("migrations")).median.max(0.0).round() as u64;
+    let moves =
+        |s: &PolicySummary<'_>| s.spread(metric("migrations")).median.max(0.0).round() as u64;
     Some(html! {
         "The largest gain is " b { (name) } ": its slowdown fell from " (number(then, 3)) " under " (reference.policy) " to " (number(now, 3)) "."
         @if let Some((group, mine, theirs)) = places {
@@ -219,15 +224,18 @@ fn reason(e: &Experiment<'_>, best: &Summary<'_>, reference: &Summary<'_>) -> Op
 
 /// Returns the program with the largest gain: its name, its slowdown under the best policy, and that under the reference.
 /// `None` if no program gains.
-fn largest_gain(best: &Summary<'_>, reference: &Summary<'_>) -> Option<(String, f64, f64)> {
-    let median = |s: &Summary<'_>, name: &str| {
+fn largest_gain(
+    best: &PolicySummary<'_>,
+    reference: &PolicySummary<'_>,
+) -> Option<(String, f64, f64)> {
+    let median = |s: &PolicySummary<'_>, name: &str| {
         let of = |r: &&crate::table::CompareRun| {
             r.programs
                 .iter()
                 .find(|p| p.name == name)
                 .map(|p| p.slowdown)
         };
-        Spread::of(s.runs.iter().filter_map(of)).median
+        SeedSpread::of(s.runs.iter().filter_map(of)).median
     };
     let names = best.runs.first()?.programs.iter().map(|p| p.name.clone());
     let gains = names
@@ -246,7 +254,7 @@ fn largest_gain(best: &Summary<'_>, reference: &Summary<'_>) -> Option<(String, 
 /// Returns the core type with the largest difference in a program's time: its name, the fraction under the best policy, and
 /// that under the reference. `None` if the difference is negligible.
 fn places(
-    e: &Experiment<'_>,
+    e: &ChartRuns<'_>,
     best: &Record,
     reference: &Record,
     program: &str,

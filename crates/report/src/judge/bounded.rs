@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::figure::percent;
 use super::ranked::Ranked;
-use crate::table::{CompareRun, Spread, Summary};
+use crate::table::{CompareRun, PolicySummary, SeedSpread};
 
 /// Upper bound and the policy closest to it. Changes are those of sustained throughput relative to `linux`, as medians
 /// over seeds.
@@ -25,14 +25,14 @@ pub struct Bounded {
 
 impl Bounded {
     pub(super) fn of(
-        linux: &Summary<'_>,
+        linux: &PolicySummary<'_>,
         deployable: &[Ranked],
-        rivals: &[&Summary<'_>],
+        rivals: &[&PolicySummary<'_>],
     ) -> Option<Self> {
         let stp = linux.runs.iter().find_map(|run| run.bound_stp)?;
         let median = |changes: Vec<f64>| {
             let known = !changes.is_empty() && changes.iter().all(|c| c.is_finite());
-            known.then(|| Spread::of(changes).median)
+            known.then(|| SeedSpread::of(changes).median)
         };
         let over = |base: &CompareRun, stp: Option<f64>| Some(stp? / base.sustained_stp? - 1.0);
         let change = |policy: &str| {

@@ -17,7 +17,7 @@
 
 use serde::Serialize;
 
-use crate::table::Spread;
+use crate::table::SeedSpread;
 
 /// Weight of the pooled variance of all policies, in seeds.
 const PRIOR_SEEDS: f64 = 2.0;
@@ -30,7 +30,7 @@ const Z: f64 = 1.644_854;
 
 /// Change relative to `linux`, as a fraction: 0.05 is 5 % more.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Figure {
+pub struct RelativeChange {
     /// Median of the change over seeds.
     pub median: f64,
     /// Smallest change of a seed.
@@ -65,12 +65,12 @@ impl Noise {
         let all = policies.into_iter().filter_map(variance);
         let all = all.filter(|v| *v > 0.0);
         Self {
-            variance: Spread::of(all).median.max(0.0),
+            variance: SeedSpread::of(all).median.max(0.0),
         }
     }
 }
 
-impl Figure {
+impl RelativeChange {
     /// Computes the change from the ratios of the seeds; `None` without ratios.
     #[must_use]
     pub fn of(ratios: impl IntoIterator<Item = f64>, noise: Noise) -> Option<Self> {
@@ -81,7 +81,7 @@ impl Figure {
         if ratios.is_empty() {
             return None;
         }
-        let Spread { median, min, max } = Spread::of(ratios.iter().copied());
+        let SeedSpread { median, min, max } = SeedSpread::of(ratios.iter().copied());
         let n = ratios.len() as f64;
         let (mean, squares) = squares(&ratios);
         let degrees = PRIOR_SEEDS + n - 1.0;
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn intervals_widen_with_the_spread_and_have_a_width_with_one_seed() {
         let width = |ratios: &[f64], noise| {
-            let f = Figure::of(ratios.iter().copied(), noise).unwrap();
+            let f = RelativeChange::of(ratios.iter().copied(), noise).unwrap();
             assert!(f.low < f.median && f.median < f.high, "{f:?}");
             f.high - f.low
         };
@@ -209,7 +209,7 @@ mod tests {
             "{agreeing} {one} {differing}"
         );
         assert!(width(&[1.1, 1.1, 1.1], noisy) > agreeing);
-        assert_eq!(Figure::of([f64::NAN], calm), None);
+        assert_eq!(RelativeChange::of([f64::NAN], calm), None);
     }
 
     #[test]
@@ -218,7 +218,7 @@ mod tests {
             [percent(0.1449), percent(-0.0312), percent(-0.0001)],
             ["+14 %", "-3.1 %", "+0.0 %"]
         );
-        let figure = Figure {
+        let figure = RelativeChange {
             median: 0.12,
             min: 0.11,
             max: 0.13,

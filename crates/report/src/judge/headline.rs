@@ -3,7 +3,7 @@
 //! ASP sums the contribution of fast cores to each program. If all cores are equal, it can only be negative, and if programs
 //! wait for each other, it usually is. Throughput (STP) is then the leading score.
 
-use crate::table::{COMPLETION, METRICS, Metric, Summary};
+use crate::table::{COMPLETION, METRICS, PolicySummary, ScoreMetric};
 
 /// Tolerance: maximum relative difference of a program's times alone on the fastest and slowest cores at which cores count as
 /// equal.
@@ -11,7 +11,7 @@ const EQUAL: f64 = 1e-6;
 
 /// Returns the score by which the policies of an experiment are compared first.
 #[must_use]
-pub fn lead(summaries: &[Summary<'_>]) -> &'static Metric {
+pub fn lead(summaries: &[PolicySummary<'_>]) -> &'static ScoreMetric {
     let [asp, stp, ..] = METRICS else {
         return &COMPLETION;
     };
@@ -33,7 +33,7 @@ pub fn lead(summaries: &[Summary<'_>]) -> &'static Metric {
 
 /// Returns a sentence on the meaning of a score that [`lead`] may return.
 #[must_use]
-pub fn meaning(metric: &Metric) -> &'static str {
+pub fn meaning(metric: &ScoreMetric) -> &'static str {
     match metric.key {
         "asp" => {
             "ASP adds up, over the programs, how much faster each ran than alone on the slow cores: 0 is the speed of slow cores."

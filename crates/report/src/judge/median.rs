@@ -10,7 +10,7 @@
 
 use serde::Serialize;
 
-use crate::table::Spread;
+use crate::table::SeedSpread;
 
 /// Median of values with its confidence interval, in the unit of the values.
 ///
@@ -43,7 +43,7 @@ impl Median {
         }
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
-        let Spread { median, min, max } = Spread::of(sorted.iter().copied());
+        let SeedSpread { median, min, max } = SeedSpread::of(sorted.iter().copied());
         Some(Self {
             median,
             interval: interval(&sorted, confidence),

@@ -15,9 +15,9 @@ pub mod trial;
 mod words;
 
 pub use bounded::Bounded;
-pub use figure::{Figure, Noise, percent};
+pub use figure::{Noise, RelativeChange, percent};
 pub use headline::{lead, meaning};
 pub use median::Median;
-pub use ranked::{Most, Program, Ranked, change};
-pub use ranking::{Facts, LEAST_RUN_S, Probe, Probed, Ranking, Verdict, WORTH, judge};
+pub use ranked::{Most, Ranked, RankedProgram, change};
+pub use ranking::{Facts, LEAST_RUN_S, Probed, ProbingGap, Ranking, Verdict, WORTH, judge};
 pub use remark::{Fair, Remark};

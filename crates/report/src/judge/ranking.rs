@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::bounded::Bounded;
 use super::ranked::{Noises, Ranked};
 use super::remark::{Fair, Remark};
-use crate::table::{CompareRun, Spread, Summary, summarise};
+use crate::table::{CompareRun, PolicySummary, SeedSpread, summarise};
 
 /// Threshold: minimum relative gain in throughput for a recommendation.
 pub const WORTH: f64 = 0.005;
@@ -81,7 +81,7 @@ pub struct Facts {
 
 /// Difference between a probing run and the compared runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Probe {
+pub enum ProbingGap {
     /// The policy decides in the first period only; Linux places the threads from then on.
     Start,
     /// Linux chooses the start CPUs instead of the workload.
@@ -91,7 +91,7 @@ pub enum Probe {
 /// Additional run that shows the origin of a gain.
 #[derive(Clone, Debug)]
 pub struct Probed {
-    pub probe: Probe,
+    pub probe: ProbingGap,
     pub run: CompareRun,
 }
 
@@ -105,7 +105,7 @@ pub fn judge(runs: &[CompareRun], facts: &Facts) -> Vec<Ranking> {
             (r.machine.as_str(), r.workload.as_str()) == (summary.machine, summary.workload)
         });
         if !known {
-            let rivals: Vec<&Summary<'_>> = summaries
+            let rivals: Vec<&PolicySummary<'_>> = summaries
                 .iter()
                 .filter(|s| s.same_experiment(summary))
                 .collect();
@@ -118,7 +118,7 @@ pub fn judge(runs: &[CompareRun], facts: &Facts) -> Vec<Ranking> {
 impl Ranking {
     /// Ranks the policies of one machine and workload.
     #[must_use]
-    pub fn of(rivals: &[&Summary<'_>], facts: &Facts) -> Self {
+    pub fn of(rivals: &[&PolicySummary<'_>], facts: &Facts) -> Self {
         let linux = rivals.iter().find(|s| s.policy == "linux").copied();
         let others = rivals.iter().filter(|s| s.policy != "linux");
         let noise = linux.map_or_else(Noises::default, |linux| Noises::of(rivals, linux));
@@ -157,7 +157,12 @@ impl Ranking {
         self.deployable.first()
     }
 
-    fn decide(&self, rivals: &[&Summary<'_>], linux: &Summary<'_>, short: &Short) -> Verdict {
+    fn decide(
+        &self,
+        rivals: &[&PolicySummary<'_>],
+        linux: &PolicySummary<'_>,
+        short: &Short,
+    ) -> Verdict {
         let Some(best) = self.best() else {
             return Verdict::LeaveToLinux;
         };
@@ -193,7 +198,7 @@ impl Ranking {
             .min_by(|a, b| slowdown(a).total_cmp(&slowdown(b)))
     }
 
-    fn remark(&mut self, linux: &Summary<'_>, short: &Short, facts: &Facts) {
+    fn remark(&mut self, linux: &PolicySummary<'_>, short: &Short, facts: &Facts) {
         let mut remarks = Vec::new();
         if !short.programs.is_empty() {
             remarks.push(Remark::Short {
@@ -234,8 +239,8 @@ impl Ranking {
     }
 
     /// Adds a remark about the policies that placed no thread in any run.
-    fn abstained(&mut self, rivals: &[&Summary<'_>]) {
-        let idle = |s: &&&Summary<'_>| {
+    fn abstained(&mut self, rivals: &[&PolicySummary<'_>]) {
+        let idle = |s: &&&PolicySummary<'_>| {
             s.policy != "linux" && s.runs.iter().all(|run| run.acted == Some(false))
         };
         let idle = rivals.iter().filter(idle);
@@ -246,7 +251,7 @@ impl Ranking {
     }
 
     /// Returns the probing runs of one kind for this machine and workload.
-    fn probed(&self, probed: &[Probed], probe: Probe) -> Vec<CompareRun> {
+    fn probed(&self, probed: &[Probed], probe: ProbingGap) -> Vec<CompareRun> {
         let mine = |p: &&Probed| {
             p.probe == probe && p.run.machine == self.machine && p.run.workload == self.workload
         };
@@ -254,8 +259,8 @@ impl Ranking {
     }
 
     /// Returns a remark about the gain that remains if the policy decides in the first period only. `None` without such runs.
-    fn start(&self, best: &Ranked, linux: &Summary<'_>, probed: &[Probed]) -> Option<Remark> {
-        let mut runs = self.probed(probed, Probe::Start);
+    fn start(&self, best: &Ranked, linux: &PolicySummary<'_>, probed: &[Probed]) -> Option<Remark> {
+        let mut runs = self.probed(probed, ProbingGap::Start);
         runs.extend(linux.runs.iter().map(|run| (*run).clone()));
         let ranked = against_linux(&runs, &best.policy)?;
         Some(Remark::Start {
@@ -267,7 +272,7 @@ impl Ranking {
 
     /// Returns the changes under a policy if Linux chooses the start CPUs; `None` without such runs.
     fn fair(&self, best: &Ranked, probed: &[Probed]) -> Option<Fair> {
-        let runs = self.probed(probed, Probe::FairLaunch);
+        let runs = self.probed(probed, ProbingGap::FairLaunch);
         let ranked = against_linux(&runs, &best.policy)?;
         Some(Fair {
             policy: best.policy.clone(),
@@ -310,11 +315,11 @@ struct Short {
 }
 
 impl Short {
-    fn of(linux: &Summary<'_>) -> Self {
+    fn of(linux: &PolicySummary<'_>) -> Self {
         let programs = linux.runs.first().map_or(&[][..], |run| &run.programs);
         let time = |name: &str| {
             let all = linux.runs.iter().flat_map(|run| &run.programs);
-            Spread::of(all.filter(|p| p.name == name).map(|p| p.completion_s)).median
+            SeedSpread::of(all.filter(|p| p.name == name).map(|p| p.completion_s)).median
         };
         let short = programs.iter().map(|p| (p.name.clone(), time(&p.name)));
         let short: Vec<_> = short.filter(|(_, s)| *s < LEAST_RUN_S).collect();

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::figure::{Figure, percent};
+use super::figure::{RelativeChange, percent};
 use super::ranked::Most;
 use crate::format::seconds;
 
@@ -24,9 +24,9 @@ pub enum Remark {
     /// Gain that remains if the policy decides in the first period only, and Linux from then on.
     Start {
         policy: String,
-        gain: Figure,
+        gain: RelativeChange,
         /// Gain of the policy if it decides throughout.
-        of: Figure,
+        of: RelativeChange,
     },
     /// The workload fixes the start CPUs of its programs.
     Launch {
@@ -45,9 +45,9 @@ pub enum Remark {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fair {
     pub policy: String,
-    pub throughput: Figure,
-    pub slowdown: Option<Figure>,
-    pub energy_per_instruction: Option<Figure>,
+    pub throughput: RelativeChange,
+    pub slowdown: Option<RelativeChange>,
+    pub energy_per_instruction: Option<RelativeChange>,
 }
 
 /// Limit on the number of names in a remark; further names are only counted.
@@ -84,7 +84,7 @@ impl Remark {
                 "The workload pins where its programs start (launch_on), which a policy that moves them can only improve on: a fair start would gain less.".into()
             }
             Self::Launch { fair: Some(fair) } => {
-                let other = |name: &str, figure: &Option<Figure>| {
+                let other = |name: &str, figure: &Option<RelativeChange>| {
                     figure.map_or_else(String::new, |f| format!(", {name} {}", f.words()))
                 };
                 format!(
@@ -112,8 +112,8 @@ impl Remark {
 
 /// Returns a sentence on the part of the gain, in percentage points, that comes from the start
 /// CPUs.
-fn start(policy: &str, gain: &Figure, of: &Figure) -> String {
-    let points = |f: &Figure| percent(f.median).trim_end_matches(" %").to_owned();
+fn start(policy: &str, gain: &RelativeChange, of: &RelativeChange) -> String {
+    let points = |f: &RelativeChange| percent(f.median).trim_end_matches(" %").to_owned();
     format!(
         "Of the {} points, {} (90 %: {}) come from where programs start: so much is left of the gain if {policy} decides for 100 ms, and Linux from then on.",
         points(of),

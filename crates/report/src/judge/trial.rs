@@ -3,14 +3,14 @@
 //! Input: [`Gain`]s of a trial. Output: cells for a table, a sentence, and the reason to stop using a
 //! policy.
 
-use countersteer_model::evidence::Verdict;
+use countersteer_model::evidence::GainDecision;
 use countersteer_model::trial::Gain;
 
 use super::figure::percent;
 
 /// Confidence level and equivalence margin of a trial, in percent.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct TrialLimits {
     pub confidence: f64,
     /// Equivalence margin in percent: gains up to this value, in either direction, count as no difference.
     pub margin: f64,
@@ -25,11 +25,11 @@ pub fn interval(gain: &Gain) -> Option<String> {
 
 /// Returns the decision about a gain as a short text for a table.
 #[must_use]
-pub fn word(gain: &Gain, limits: Limits) -> String {
+pub fn word(gain: &Gain, limits: TrialLimits) -> String {
     match (gain.verdict, gain.interval) {
-        (Some(Verdict::Faster), _) => "better".into(),
-        (Some(Verdict::Slower), _) => "worse".into(),
-        (Some(Verdict::Equivalent), _) => format!("no difference above {} %", limits.margin),
+        (Some(GainDecision::Faster), _) => "better".into(),
+        (Some(GainDecision::Slower), _) => "worse".into(),
+        (Some(GainDecision::Equivalent), _) => format!("no difference above {} %", limits.margin),
         (None, Some(_)) => "undecided".into(),
         (None, None) => "too few pairs".into(),
     }
@@ -37,15 +37,15 @@ pub fn word(gain: &Gain, limits: Limits) -> String {
 
 /// Returns the decision of a trial over all programs as a sentence.
 #[must_use]
-pub fn sentence(all: &Gain, limits: Limits) -> String {
-    let Limits { confidence, margin } = limits;
+pub fn sentence(all: &Gain, limits: TrialLimits) -> String {
+    let TrialLimits { confidence, margin } = limits;
     let sure = interval(all).map_or_else(String::new, |i| {
         format!("{i} with {confidence} % confidence")
     });
     match (all.verdict, all.interval) {
-        (Some(Verdict::Faster), Some(_)) => format!("It is better: {sure}."),
-        (Some(Verdict::Slower), Some(_)) => format!("It is worse: {sure}."),
-        (Some(Verdict::Equivalent), _) => format!("It makes no difference above {margin} %."),
+        (Some(GainDecision::Faster), Some(_)) => format!("It is better: {sure}."),
+        (Some(GainDecision::Slower), Some(_)) => format!("It is worse: {sure}."),
+        (Some(GainDecision::Equivalent), _) => format!("It makes no difference above {margin} %."),
         (_, Some(_)) => format!(
             "Cannot tell after {} pairs: {sure}; more pairs (--pairs, --duration) would tell.",
             all.pairs
@@ -73,7 +73,7 @@ pub fn shortfall(all: &Gain, predicted: f64, margin: f64) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn gain(interval: Option<(f64, f64)>, verdict: Option<Verdict>) -> Gain {
+    fn gain(interval: Option<(f64, f64)>, verdict: Option<GainDecision>) -> Gain {
         Gain {
             program: "all".into(),
             pairs: 7,
@@ -85,11 +85,11 @@ mod tests {
 
     #[test]
     fn a_trial_says_what_is_certain_and_no_more() {
-        let limits = Limits {
+        let limits = TrialLimits {
             confidence: 95.0,
             margin: 1.0,
         };
-        let faster = gain(Some((0.012, 0.031)), Some(Verdict::Faster));
+        let faster = gain(Some((0.012, 0.031)), Some(GainDecision::Faster));
         assert_eq!(
             sentence(&faster, limits),
             "It is better: +1.2 % to +3.1 % with 95 % confidence."
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_policy_falls_short_only_where_the_interval_says_so() {
-        let all = gain(Some((0.01, 0.03)), Some(Verdict::Faster));
+        let all = gain(Some((0.01, 0.03)), Some(GainDecision::Faster));
         assert_eq!(shortfall(&all, 0.03, 0.01), None);
         let why = shortfall(&all, 0.1, 0.01).unwrap();
         assert!(

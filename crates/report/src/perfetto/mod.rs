@@ -10,16 +10,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use countersteer_model::engine::ThreadEventKind;
-use countersteer_model::sample::{Event, Row};
+use countersteer_model::sample::{Event, SampleRow};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::ThreadId;
 use prost::Message;
 use proto::{
-    CounterDescriptor, DebugAnnotation, EventName, InternedData, ORDER_EXPLICIT, Trace,
+    CounterDescriptor, DebugAnnotation, EventName, InternedData, ORDER_EXPLICIT, PerfettoTrace,
     TracePacket, TrackDescriptor, TrackEvent, event_type, sequence_flags,
 };
 
-use crate::counted::{Line, Measure, Point, is_counted, measures};
+use crate::counted::{CountedLine, CountedMeasure, CountedPoint, is_counted, measures};
 use crate::record::{DecisionRow, Record, ThreadIdentity};
 
 /// Sequence id of all packets, since there is only one writer.
@@ -71,7 +71,7 @@ pub fn export(record: &Record) -> Vec<u8> {
         sequence_flags: Some(sequence_flags::NEEDS_INCREMENTAL_STATE),
         ..packet()
     }));
-    Trace { packet: packets }.encode_to_vec()
+    PerfettoTrace { packet: packets }.encode_to_vec()
 }
 
 fn packet() -> TracePacket {
@@ -202,7 +202,7 @@ fn counter(uuid: u64, rank: u32, name: String, unit: &str) -> TrackDescriptor {
     }
 }
 
-type Timed = (u64, TrackEvent);
+type TimedRow = (u64, TrackEvent);
 
 fn event(kind: i32, track_uuid: u64) -> TrackEvent {
     TrackEvent {
@@ -213,7 +213,7 @@ fn event(kind: i32, track_uuid: u64) -> TrackEvent {
 }
 
 /// Returns the begin and end events of all run intervals; adjacent intervals of a thread are merged.
-fn slices(record: &Record) -> Vec<Timed> {
+fn slices(record: &Record) -> Vec<TimedRow> {
     let mut spans: Vec<_> = record
         .spans
         .iter()
@@ -236,7 +236,7 @@ fn slices(record: &Record) -> Vec<Timed> {
     events
 }
 
-fn move_event(row: &crate::record::EventRow) -> Option<Timed> {
+fn move_event(row: &crate::record::EventRow) -> Option<TimedRow> {
     let ThreadEventKind::Migrate { from, to } = row.kind else {
         return None;
     };
@@ -251,7 +251,7 @@ fn move_event(row: &crate::record::EventRow) -> Option<Timed> {
 }
 
 /// Returns instants for the decisions that changed a placement. Decisions that repeat the previous one are omitted.
-fn decisions(record: &Record) -> Vec<Timed> {
+fn decisions(record: &Record) -> Vec<TimedRow> {
     let mut latest: BTreeMap<u32, &DecisionRow> = BTreeMap::new();
     let changed = record.decisions.iter().filter(|d| {
         let previous = latest.insert(d.thread, d);
@@ -260,7 +260,7 @@ fn decisions(record: &Record) -> Vec<Timed> {
     changed.map(decision).collect()
 }
 
-fn decision(d: &DecisionRow) -> Timed {
+fn decision(d: &DecisionRow) -> TimedRow {
     let text = |name: &str, value: &str| DebugAnnotation {
         name: Some(name.into()),
         string_value: Some(value.into()),
@@ -290,9 +290,9 @@ fn decision(d: &DecisionRow) -> Timed {
 }
 
 /// Returns the descriptors of a measure's tracks, one per line.
-fn described((measure, kind): (&Measure, u64)) -> Vec<TracePacket> {
+fn described((measure, kind): (&CountedMeasure, u64)) -> Vec<TracePacket> {
     let lines = measure.lines.iter().zip(0..);
-    let descriptor = |(line, nth): (&Line, u32)| {
+    let descriptor = |(line, nth): (&CountedLine, u32)| {
         let place = match &*line.core_type {
             "" => String::new(),
             core_type => format!(" on {core_type}"),
@@ -306,10 +306,10 @@ fn described((measure, kind): (&Measure, u64)) -> Vec<TracePacket> {
     lines.map(descriptor).collect()
 }
 
-fn values((measure, kind): (&Measure, u64)) -> Vec<Timed> {
+fn values((measure, kind): (&CountedMeasure, u64)) -> Vec<TimedRow> {
     let lines = measure.lines.iter().zip(0..);
     let values = lines.flat_map(|(line, nth)| {
-        let value = move |point: &Point| {
+        let value = move |point: &CountedPoint| {
             let event = event(event_type::COUNTER, track(kind, nth));
             let double_counter_value = Some(point.value);
             (
@@ -325,7 +325,7 @@ fn values((measure, kind): (&Measure, u64)) -> Vec<Timed> {
     values.collect()
 }
 
-fn counters((thread, sample): (ThreadId, Row<'_>)) -> Vec<Timed> {
+fn counters((thread, sample): (ThreadId, SampleRow<'_>)) -> Vec<TimedRow> {
     let ipc = sample
         .counts
         .ratio(Event::Instructions, Event::Cycles)
@@ -353,7 +353,7 @@ fn counters((thread, sample): (ThreadId, Row<'_>)) -> Vec<Timed> {
 /// Fails if the bytes are no trace.
 pub fn decode(bytes: &[u8]) -> Result<BTreeMap<u64, Vec<TracePacket>>, prost::DecodeError> {
     let mut tracks: BTreeMap<u64, Vec<TracePacket>> = BTreeMap::new();
-    for packet in Trace::decode(bytes)?.packet {
+    for packet in PerfettoTrace::decode(bytes)?.packet {
         let of_event = packet.track_event.as_ref().and_then(|e| e.track_uuid);
         let of_track = packet.track_descriptor.as_ref().and_then(|d| d.uuid);
         tracks

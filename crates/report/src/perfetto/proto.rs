@@ -4,7 +4,7 @@
 use prost::Message;
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Trace {
+pub struct PerfettoTrace {
     #[prost(message, repeated, tag = "1")]
     pub packet: Vec<TracePacket>,
 }

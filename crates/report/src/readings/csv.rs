@@ -5,7 +5,7 @@ use std::io::Write;
 use countersteer_model::printable::printable_lines;
 use countersteer_model::units::Nanos;
 
-use super::{Row, VirtualValue, Writer};
+use super::{SampleLine, VirtualValue, Writer};
 
 pub(super) fn head(writer: &Writer<'_>, into: &mut Vec<u8>) {
     into.extend_from_slice(
@@ -47,7 +47,7 @@ pub(super) fn value(writer: &Writer<'_>, at: Nanos, value: &VirtualValue<'_>, in
     into.push(b'\n');
 }
 
-pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
+pub(super) fn line(writer: &Writer<'_>, row: &SampleLine<'_>, into: &mut Vec<u8>) {
     let r = row.sample;
     time(row.end, into);
     into.push(b',');

@@ -4,10 +4,10 @@ use countersteer_model::units::Nanos;
 use serde::Serialize;
 use serde::ser::SerializeMap;
 
-use super::{Row, VirtualValue, Writer, seconds};
+use super::{SampleLine, VirtualValue, Writer, seconds};
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct JsonLine<'a> {
     kind: &'static str,
     time_s: f64,
     start_s: f64,
@@ -20,16 +20,16 @@ struct Line<'a> {
     enabled_ns: u64,
     running_ns: u64,
     last: bool,
-    counts: Counts<'a>,
+    counts: JsonCounts<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    scaled: Option<Counts<'a>>,
+    scaled: Option<JsonCounts<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     metrics: Option<Metrics<'a>>,
 }
 
 struct Metrics<'a> {
     writer: &'a Writer<'a>,
-    row: &'a Row<'a>,
+    row: &'a SampleLine<'a>,
 }
 
 impl Serialize for Metrics<'_> {
@@ -44,15 +44,15 @@ impl Serialize for Metrics<'_> {
     }
 }
 
-struct Counts<'a> {
+struct JsonCounts<'a> {
     writer: &'a Writer<'a>,
-    row: &'a Row<'a>,
+    row: &'a SampleLine<'a>,
     /// Fraction of the time that was counted, by which counts are extrapolated; `None` without
     /// extrapolation.
     part: Option<f64>,
 }
 
-impl Serialize for Counts<'_> {
+impl Serialize for JsonCounts<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for (column, count) in self.writer.columns.iter().zip(self.row.counts()) {
@@ -67,7 +67,7 @@ impl Serialize for Counts<'_> {
 }
 
 #[derive(Serialize)]
-struct Value<'a> {
+struct JsonValue<'a> {
     kind: &'static str,
     time_s: f64,
     name: &'a str,
@@ -88,7 +88,7 @@ pub(super) fn value(at: Nanos, value: &VirtualValue<'_>, into: &mut Vec<u8>) {
         value,
     } = *value;
     put(
-        &Value {
+        &JsonValue {
             kind: "value",
             time_s: seconds(at),
             name,
@@ -102,9 +102,9 @@ pub(super) fn value(at: Nanos, value: &VirtualValue<'_>, into: &mut Vec<u8>) {
     );
 }
 
-pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
+pub(super) fn line(writer: &Writer<'_>, row: &SampleLine<'_>, into: &mut Vec<u8>) {
     let r = row.sample;
-    let line = Line {
+    let line = JsonLine {
         kind: "reading",
         time_s: seconds(row.end),
         start_s: seconds(row.start),
@@ -117,12 +117,12 @@ pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
         enabled_ns: r.enabled.0,
         running_ns: r.running.0,
         last: r.last,
-        counts: Counts {
+        counts: JsonCounts {
             writer,
             row,
             part: None,
         },
-        scaled: row.part.map(|part| Counts {
+        scaled: row.part.map(|part| JsonCounts {
             writer,
             row,
             part: Some(part),

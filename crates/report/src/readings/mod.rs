@@ -7,7 +7,9 @@ mod csv;
 mod json;
 mod table;
 
-use countersteer_model::counters::{BoundMetric, Outside, Owner, Per, Plan, PlannedEvent, Samples};
+use countersteer_model::counters::{
+    BoundMetric, Outside, Owner, Per, PlannedEvent, Samples, SetPlan,
+};
 use countersteer_model::sample;
 use countersteer_model::units::Nanos;
 
@@ -20,9 +22,9 @@ pub enum Style {
 }
 
 /// Options for writing the samples of a counting session.
-pub struct Form<'a> {
+pub struct ReadingOptions<'a> {
     pub style: Style,
-    pub plan: &'a Plan,
+    pub plan: &'a SetPlan,
     pub metrics: &'a [BoundMetric],
     /// True if metrics are written without the counts behind them.
     pub only_metrics: bool,
@@ -40,7 +42,7 @@ pub struct Form<'a> {
 
 /// Writer of the samples of a counting session.
 pub struct Writer<'a> {
-    form: Form<'a>,
+    form: ReadingOptions<'a>,
     /// Time that is subtracted from all times.
     origin: Nanos,
     /// Events of the plan that have a column.
@@ -48,7 +50,7 @@ pub struct Writer<'a> {
     /// For each event set, the index of the event that each column shows.
     shown: Vec<Vec<Option<usize>>>,
     /// Layout of the table.
-    layout: table::Layout,
+    layout: table::TableLayout,
 }
 
 /// Value of a virtual counter at the end of a period.
@@ -67,8 +69,8 @@ pub struct VirtualValue<'a> {
 }
 
 /// Sample with all data that a line shows.
-struct Row<'a> {
-    sample: sample::Row<'a>,
+struct SampleLine<'a> {
+    sample: sample::SampleRow<'a>,
     start: Nanos,
     end: Nanos,
     pid: Option<u32>,
@@ -83,7 +85,7 @@ struct Row<'a> {
     metrics: &'a [Option<f64>],
 }
 
-impl Row<'_> {
+impl SampleLine<'_> {
     /// Iterates over the counts by column; `None` for events that were not counted.
     fn counts(&self) -> impl Iterator<Item = Option<u64>> {
         let counts = self.sample.counts;
@@ -95,7 +97,7 @@ impl Row<'_> {
 impl<'a> Writer<'a> {
     /// Creates a writer with these options. Times are those of the clock until an [origin](Self::since) is set.
     #[must_use]
-    pub fn new(form: Form<'a>) -> Self {
+    pub fn new(form: ReadingOptions<'a>) -> Self {
         let columns = form.plan.columns();
         let shows = |places: &Vec<usize>| {
             (0..columns.len())
@@ -104,7 +106,7 @@ impl<'a> Writer<'a> {
         };
         let shown = form.plan.places().iter().map(shows).collect();
         Self {
-            layout: table::Layout::new(&form, &columns),
+            layout: table::TableLayout::new(&form, &columns),
             form,
             origin: Nanos::ZERO,
             columns,
@@ -149,7 +151,7 @@ impl<'a> Writer<'a> {
                     .iter()
                     .map(|m| m.value(samples, index, outside)),
             );
-            let row = Row {
+            let row = SampleLine {
                 sample,
                 start: sample.start.since(self.origin),
                 end: sample.end.since(self.origin),
@@ -189,7 +191,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-impl Form<'_> {
+impl ReadingOptions<'_> {
     const fn rotates(&self) -> bool {
         self.plan.sets.len() > 1
     }
@@ -243,10 +245,10 @@ mod tests {
     const fn form<'a>(
         style: Style,
         per: Per,
-        plan: &'a Plan,
+        plan: &'a SetPlan,
         core_types: &'a [String],
-    ) -> Form<'a> {
-        Form {
+    ) -> ReadingOptions<'a> {
+        ReadingOptions {
             style,
             plan,
             metrics: &[],
@@ -267,14 +269,14 @@ mod tests {
                 event(s[1], ""),
             ],
         };
-        let plan = Plan::new(
+        let plan = SetPlan::new(
             sets.iter().map(set).collect(),
             Some(Nanos::from_millis(100)),
         )
         .unwrap();
         let core_types = ["cpu_core".to_owned(), "cpu_atom".to_owned()];
         let form = form(style, Per::Thread, &plan, &core_types);
-        let mut writer = Writer::new(Form {
+        let mut writer = Writer::new(ReadingOptions {
             scale,
             virtuals: &["energy_j"],
             ..form
@@ -342,7 +344,7 @@ mod tests {
 
     #[test]
     fn what_is_too_wide_moves_what_is_behind_it_but_for_names() {
-        let plan = Plan::new(
+        let plan = SetPlan::new(
             vec![PlannedSet {
                 events: vec![event("switches", "")],
             }],
@@ -384,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_comes_again_is_written_the_same_and_another_is_not() {
-        let plan = Plan::new(
+        let plan = SetPlan::new(
             vec![PlannedSet {
                 events: vec![event("switches", "")],
             }],
@@ -438,7 +440,7 @@ mod tests {
     #[test]
     fn numbers_stand_at_the_right_end_and_a_blank_before_them() {
         let events = vec![event("switches", ""), event("task_clock", "ns")];
-        let plan = Plan::new(vec![PlannedSet { events }], None).unwrap();
+        let plan = SetPlan::new(vec![PlannedSet { events }], None).unwrap();
         let core_types = ["cpu".to_owned()];
         let writer = Writer::new(form(Style::Table, Per::Process, &plan, &core_types));
         for value in (0..16).flat_map(|digits| [10u64.pow(digits) - 1, 10u64.pow(digits)]) {

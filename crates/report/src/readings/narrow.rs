@@ -1,9 +1,11 @@
 //! Tests of tables on narrow terminals.
 
-use countersteer_model::counters::{Owner, Per, Plan, PlannedEvent, PlannedSet, Sample, Samples};
+use countersteer_model::counters::{
+    Owner, Per, PlannedEvent, PlannedSet, Sample, Samples, SetPlan,
+};
 use countersteer_model::units::{CoreTypeId, CpuId, Nanos};
 
-use super::{Form, Style, Writer};
+use super::{ReadingOptions, Style, Writer};
 
 #[test]
 fn what_is_counted_unless_asked_fits_eighty_columns() {
@@ -22,10 +24,10 @@ fn what_is_counted_unless_asked_fits_eighty_columns() {
             event: None,
         })
         .into();
-    let plan = Plan::new(vec![PlannedSet { events }], None).unwrap();
+    let plan = SetPlan::new(vec![PlannedSet { events }], None).unwrap();
     let core_types = ["cpu".to_owned()];
     let lines = |room| {
-        let mut writer = Writer::new(Form {
+        let mut writer = Writer::new(ReadingOptions {
             style: Style::Table,
             plan: &plan,
             metrics: &[],

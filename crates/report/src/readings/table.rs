@@ -8,7 +8,7 @@ use countersteer_model::counters::{Per, PlannedEvent};
 use countersteer_model::printable::printable;
 use countersteer_model::units::Nanos;
 
-use super::{Form, Row, VirtualValue, Writer, seconds};
+use super::{ReadingOptions, SampleLine, VirtualValue, Writer, seconds};
 use crate::format;
 
 /// Width of the time column in characters.
@@ -29,13 +29,13 @@ const WIDE_GAP: usize = 2;
 const NOTHING: &str = "-";
 
 /// Layout of a table, common to all its lines. Widths of columns include the gaps before them.
-pub(super) struct Layout {
+pub(super) struct TableLayout {
     /// Key columns, each with its head and width.
-    keys: Vec<(Key, &'static str, usize)>,
+    keys: Vec<(KeyColumn, &'static str, usize)>,
     /// Columns of counts.
-    counts: Vec<Column>,
+    counts: Vec<ReadingColumn>,
     /// Columns of metrics, each with its head and width.
-    metrics: Vec<(Head, usize)>,
+    metrics: Vec<(ColumnHead, usize)>,
     /// True if heads have two lines, so that columns are no wider than their contents.
     narrow: bool,
     /// Width of all key columns together.
@@ -46,7 +46,7 @@ pub(super) struct Layout {
 
 /// Column that identifies a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Key {
+enum KeyColumn {
     Pid,
     Tid,
     Name,
@@ -56,19 +56,19 @@ enum Key {
 }
 
 /// Head of a column: the upper line, empty if there is only one, and the lower line.
-struct Head {
+struct ColumnHead {
     upper: String,
     lower: String,
 }
 
-struct Column {
-    head: Head,
+struct ReadingColumn {
+    head: ColumnHead,
     width: usize,
-    unit: Unit,
+    unit: ColumnUnit,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Unit {
+enum ColumnUnit {
     /// Time in milliseconds.
     Time,
     /// Plain count.
@@ -77,7 +77,7 @@ enum Unit {
     Scaled(f64),
 }
 
-impl Head {
+impl ColumnHead {
     /// Creates the head of a column from its title. If the title is wider than a column and `parted` is true, it is split into
     /// two lines where the result is narrowest.
     fn of(title: String, parted: bool) -> Self {
@@ -101,9 +101,9 @@ impl Head {
     }
 }
 
-impl Layout {
+impl TableLayout {
     /// Creates the layout of a table: the wide one, or the narrow one if the wide one does not fit the terminal.
-    pub(super) fn new(form: &Form<'_>, columns: &[&PlannedEvent]) -> Self {
+    pub(super) fn new(form: &ReadingOptions<'_>, columns: &[&PlannedEvent]) -> Self {
         let wide = Self::laid_out(form, columns, false);
         let fits = form.room.is_none_or(|room| wide.width <= room);
         if fits {
@@ -113,35 +113,36 @@ impl Layout {
         }
     }
 
-    fn laid_out(form: &Form<'_>, columns: &[&PlannedEvent], narrow: bool) -> Self {
+    fn laid_out(form: &ReadingOptions<'_>, columns: &[&PlannedEvent], narrow: bool) -> Self {
         let keys = [
             (
-                Key::Pid,
+                KeyColumn::Pid,
                 "pid",
                 7,
                 form.per == Per::Process || (form.per == Per::Thread && !narrow),
             ),
-            (Key::Tid, "tid", 7, form.per == Per::Thread),
-            (Key::Name, "name", 15, form.per != Per::Cpu),
-            (Key::Cpu, "cpu", 5, form.per == Per::Cpu),
-            (Key::CoreType, "core_type", 9, form.is_hybrid()),
-            (Key::Set, "set", 4, form.rotates()),
+            (KeyColumn::Tid, "tid", 7, form.per == Per::Thread),
+            (KeyColumn::Name, "name", 15, form.per != Per::Cpu),
+            (KeyColumn::Cpu, "cpu", 5, form.per == Per::Cpu),
+            (KeyColumn::CoreType, "core_type", 9, form.is_hybrid()),
+            (KeyColumn::Set, "set", 4, form.rotates()),
         ];
         let shown = keys.into_iter().filter(|key| key.3);
         let keys: Vec<_> = shown
             .map(|(key, head, width, _)| (key, head, GAP + width))
             .collect();
         let columns = if form.only_metrics { &[] } else { columns };
-        let counts: Vec<Column> = columns
+        let counts: Vec<ReadingColumn> = columns
             .iter()
-            .map(|column| Column::of(column, narrow))
+            .map(|column| ReadingColumn::of(column, narrow))
             .collect();
         let metric = |name: &str| {
-            let head = Head::of(name.to_owned(), narrow);
+            let head = ColumnHead::of(name.to_owned(), narrow);
             let width = wide(METRIC, &head, narrow);
             (head, width)
         };
-        let metrics: Vec<(Head, usize)> = form.metrics.iter().map(|m| metric(&m.name)).collect();
+        let metrics: Vec<(ColumnHead, usize)> =
+            form.metrics.iter().map(|m| metric(&m.name)).collect();
         let keyed: usize = keys.iter().map(|key| key.2).sum();
         let width = TIME
             + keyed
@@ -161,16 +162,16 @@ impl Layout {
     }
 }
 
-impl Column {
+impl ReadingColumn {
     fn of(event: &PlannedEvent, narrow: bool) -> Self {
         let name = &event.name;
         let unit = event.unit.as_str();
         let (title, unit) = match unit {
-            "" => (name.clone(), Unit::Number),
-            "ns" => (format!("{name}/ms"), Unit::Time),
-            _ => (format!("{name}/{unit}"), Unit::Scaled(event.scale)),
+            "" => (name.clone(), ColumnUnit::Number),
+            "ns" => (format!("{name}/ms"), ColumnUnit::Time),
+            _ => (format!("{name}/{unit}"), ColumnUnit::Scaled(event.scale)),
         };
-        let head = Head::of(title, narrow);
+        let head = ColumnHead::of(title, narrow);
         Self {
             width: wide(COUNT, &head, narrow),
             head,
@@ -185,7 +186,7 @@ const fn last_gap(narrow: bool) -> usize {
 }
 
 /// Returns the width of a column with the gap before it, given the minimum width of its values.
-fn wide(least: usize, head: &Head, narrow: bool) -> usize {
+fn wide(least: usize, head: &ColumnHead, narrow: bool) -> usize {
     if narrow {
         GAP + least.min(NARROW).max(head.chars())
     } else {
@@ -200,7 +201,7 @@ pub(super) fn head(writer: &Writer<'_>, into: &mut Vec<u8>) {
         .iter()
         .map(|column| (&column.head, column.width));
     let of_metrics = layout.metrics.iter().map(|(head, width)| (head, *width));
-    let heads: Vec<(&Head, usize)> = of_counts.chain(of_metrics).collect();
+    let heads: Vec<(&ColumnHead, usize)> = of_counts.chain(of_metrics).collect();
     if layout.narrow {
         let _ = write!(into, "{:1$}", "", TIME + layout.keyed);
         for (head, width) in &heads {
@@ -211,7 +212,7 @@ pub(super) fn head(writer: &Writer<'_>, into: &mut Vec<u8>) {
     let _ = write!(into, "{:>TIME$}", "time_s");
     for (key, head, width) in &layout.keys {
         let _ = match key {
-            Key::Name => write!(into, " {head:<0$}", width - GAP),
+            KeyColumn::Name => write!(into, " {head:<0$}", width - GAP),
             _ => write!(into, "{head:>width$}"),
         };
     }
@@ -221,20 +222,20 @@ pub(super) fn head(writer: &Writer<'_>, into: &mut Vec<u8>) {
     let _ = writeln!(into, "{:1$}counted", "", last_gap(layout.narrow));
 }
 
-pub(super) fn line(writer: &Writer<'_>, row: &Row<'_>, into: &mut Vec<u8>) {
+pub(super) fn line(writer: &Writer<'_>, row: &SampleLine<'_>, into: &mut Vec<u8>) {
     let layout = &writer.layout;
     let _ = write!(into, "{:>TIME$}", decimal::<4>(row.end.0, 100_000));
     for (key, _, width) in &layout.keys {
         match key {
-            Key::Pid => cell(*width, row.pid, into),
-            Key::Tid => cell(*width, row.tid, into),
-            Key::Name => {
+            KeyColumn::Pid => cell(*width, row.pid, into),
+            KeyColumn::Tid => cell(*width, row.tid, into),
+            KeyColumn::Name => {
                 let room = width - GAP;
                 let _ = write!(into, " {:<room$.room$}", printable(row.name));
             }
-            Key::Cpu => cell(*width, row.sample.cpu.map(|cpu| cpu.0), into),
-            Key::CoreType => cell(*width, Some(row.core_type), into),
-            Key::Set => cell(*width, Some(row.sample.set), into),
+            KeyColumn::Cpu => cell(*width, row.sample.cpu.map(|cpu| cpu.0), into),
+            KeyColumn::CoreType => cell(*width, Some(row.core_type), into),
+            KeyColumn::Set => cell(*width, Some(row.sample.set), into),
         }
     }
     for (column, count) in layout.counts.iter().zip(row.counts()) {
@@ -266,7 +267,7 @@ fn decimal<const PLACES: usize>(value: u64, unit: u64) -> String {
     format!("{}.{:0PLACES$}", steps / one, steps % one)
 }
 
-impl Unit {
+impl ColumnUnit {
     /// Formats a count. An extrapolated count is marked by `~`.
     fn text(self, count: u64, part: Option<f64>) -> String {
         let (mark, value) = part.map_or(("", count as f64), |part| ("~", count as f64 / part));

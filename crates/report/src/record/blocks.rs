@@ -1,13 +1,13 @@
 //! Queue of rows for the disk: the counting thread adds rows, and a separate thread writes them.
 //!
-//! Input: rows as they are read. Output: [`Parts`] that grow every few seconds. Counting waits for the disk only if writing
+//! Input: rows as they are read. Output: [`RecordParts`] that grow every few seconds. Counting waits for the disk only if writing
 //! is far behind. Memory does not grow with the length of a run.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::parts::Parts;
+use super::parts::RecordParts;
 use super::{Manifest, Record};
 use crate::error::ReportError;
 
@@ -19,39 +19,39 @@ const BLOCK_ROWS: usize = 1 << 14;
 const MOST_ROWS: usize = 1 << 16;
 
 /// Queue of rows for the disk, with its writing thread.
-pub(super) struct Blocks {
-    shared: Arc<Shared>,
-    writer: Option<JoinHandle<Result<Parts, ReportError>>>,
+pub(super) struct RowQueue {
+    shared: Arc<QueueState>,
+    writer: Option<JoinHandle<Result<RecordParts, ReportError>>>,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct QueueState {
+    state: Mutex<QueueRows>,
     changed: Condvar,
 }
 
-struct State {
+struct QueueRows {
     rows: Record,
     done: bool,
     /// Reason of a write failure; the inner `None` means that it was already returned.
     failed: Option<Option<String>>,
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl QueueState {
+    fn state(&self) -> MutexGuard<'_, QueueRows> {
         // Rows are only moved under the lock, so a panic leaves no partial state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Blocks {
+impl RowQueue {
     /// Starts the writing thread; `empty` is a record without rows, with the manifest and the columns.
-    pub(super) fn start(parts: Parts, empty: Record) -> Result<Self, ReportError> {
-        let state = Mutex::new(State {
+    pub(super) fn start(parts: RecordParts, empty: Record) -> Result<Self, ReportError> {
+        let state = Mutex::new(QueueRows {
             rows: empty,
             done: false,
             failed: None,
         });
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(QueueState {
             state,
             changed: Condvar::new(),
         });
@@ -93,7 +93,7 @@ impl Blocks {
         }
     }
 
-    fn end(&mut self) -> Option<Result<Parts, ReportError>> {
+    fn end(&mut self) -> Option<Result<RecordParts, ReportError>> {
         self.shared.state().done = true;
         self.shared.changed.notify_all();
         let panicked = |_| ReportError::Encode {
@@ -110,17 +110,17 @@ impl Blocks {
     }
 }
 
-impl Drop for Blocks {
+impl Drop for RowQueue {
     /// Ends the writing thread, so that a failed run leaves an unfinished record with all rows so far.
     fn drop(&mut self) {
         let _ = self.end();
     }
 }
 
-fn write(shared: &Shared, mut parts: Parts) -> Result<Parts, ReportError> {
+fn write(shared: &QueueState, mut parts: RecordParts) -> Result<RecordParts, ReportError> {
     let [mut pause, longest] = PAUSES;
     loop {
-        let idle = |state: &mut State| !state.done && state.rows.most_rows() < BLOCK_ROWS;
+        let idle = |state: &mut QueueRows| !state.done && state.rows.most_rows() < BLOCK_ROWS;
         let waited = shared
             .changed
             .wait_timeout_while(shared.state(), pause, idle);
@@ -152,8 +152,8 @@ mod tests {
     fn more_rows_than_may_wait_are_all_written() {
         let dir = std::env::temp_dir().join(format!("countersteer-blocks-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
-        let blocks = Blocks::start(
-            Parts::begin(&dir, Record::empty()).unwrap(),
+        let blocks = RowQueue::start(
+            RecordParts::begin(&dir, Record::empty()).unwrap(),
             Record::empty(),
         )
         .unwrap();
@@ -174,8 +174,8 @@ mod tests {
     fn a_failure_is_reported_once_and_what_comes_after_it_is_let_go() {
         let dir = std::env::temp_dir().join(format!("countersteer-blocked-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
-        let blocks = Blocks::start(
-            Parts::begin(&dir, Record::empty()).unwrap(),
+        let blocks = RowQueue::start(
+            RecordParts::begin(&dir, Record::empty()).unwrap(),
             Record::empty(),
         )
         .unwrap();

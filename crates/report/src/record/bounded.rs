@@ -24,11 +24,11 @@ const ROW_BYTES: u64 = 64;
 /// Limit on the size of a page's header, in bytes.
 const HEAD: usize = 1 << 16;
 
-/// Checks that a file can be read with a reasonable amount of memory.
+/// Checks that a file can be read page by page. Returns the memory that all its rows take, in bytes.
 ///
 /// # Errors
-/// Fails on a codec that this build lacks, on pages or rows beyond the limits, and if the memory does not suffice.
-pub(super) fn check(file: &File, metadata: &ParquetMetaData) -> Result<(), String> {
+/// Fails on a codec that this build lacks, and on pages or rows beyond the limits.
+pub(super) fn check(file: &File, metadata: &ParquetMetaData) -> Result<u64, String> {
     let length = file.metadata().map_err(|e| e.to_string())?.len();
     let groups = metadata.row_groups();
     let rows = groups.iter().fold(0_u64, |sum, group| {
@@ -44,7 +44,11 @@ pub(super) fn check(file: &File, metadata: &ParquetMetaData) -> Result<(), Strin
         readable(column.compression_codec())?;
         unpacked = unpacked.saturating_add(pages(file, column)?);
     }
-    let needed = unpacked.saturating_add(rows.saturating_mul(ROW_BYTES));
+    Ok(unpacked.saturating_add(rows.saturating_mul(ROW_BYTES)))
+}
+
+/// Checks that this many bytes of memory are free.
+pub(super) fn fits(needed: u64) -> Result<(), String> {
     match memory::available() {
         Some(free) if needed > free => Err(format!(
             "reading it takes some {} MB of memory, and {} MB are free",
@@ -106,16 +110,16 @@ fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
 
 /// Sizes of a page and its header in bytes.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Page {
+struct PageSizes {
     head: u64,
     unpacked: u64,
     packed: u64,
 }
 
 /// Parses the header of a page; `None` if it is invalid.
-fn page(bytes: &[u8]) -> Option<Page> {
-    let mut input = Compact { bytes, at: 0 };
-    let mut page = Page::default();
+fn page(bytes: &[u8]) -> Option<PageSizes> {
+    let mut input = ThriftReader { bytes, at: 0 };
+    let mut page = PageSizes::default();
     let mut field = 0;
     while let Some(kind) = input.field(&mut field)? {
         match field {
@@ -129,12 +133,12 @@ fn page(bytes: &[u8]) -> Option<Page> {
 }
 
 /// Reader of values in Thrift's compact protocol.
-struct Compact<'a> {
+struct ThriftReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl Compact<'_> {
+impl ThriftReader<'_> {
     fn byte(&mut self) -> Option<u8> {
         let byte = *self.bytes.get(self.at)?;
         self.at += 1;
@@ -242,7 +246,7 @@ mod tests {
         kept
     }
 
-    fn checked(file: &File) -> Result<(), String> {
+    fn checked(file: &File) -> Result<u64, String> {
         let reader = ParquetRecordBatchReaderBuilder::try_new(file.try_clone().unwrap()).unwrap();
         check(file, reader.metadata())
     }
@@ -250,7 +254,7 @@ mod tests {
     #[test]
     fn rows_without_measure_are_refused() {
         let equal = || Arc::new(UInt32Array::from(vec![7; 1 << 20])) as ArrayRef;
-        assert_eq!(checked(&written(vec![("a", equal())], 1)), Ok(()));
+        assert!(checked(&written(vec![("a", equal())], 1)).is_ok());
         let why = checked(&written(vec![("a", equal())], 2)).unwrap_err();
         assert!(why.contains("2097152 rows in"), "{why}");
     }
@@ -258,7 +262,10 @@ mod tests {
     #[test]
     fn a_text_of_65_megabytes_is_refused_and_one_of_ten_is_read() {
         let text = |bytes| Arc::new(StringArray::from(vec!["x".repeat(bytes)])) as ArrayRef;
-        assert_eq!(checked(&written(vec![("name", text(10 << 20))], 1)), Ok(()));
+        assert!(
+            checked(&written(vec![("name", text(10 << 20))], 1))
+                .is_ok_and(|needed| needed > 10 << 20)
+        );
         let why = checked(&written(vec![("name", text(65 << 20))], 1)).unwrap_err();
         assert!(why.contains("a page of 65 MB"), "{why}");
     }
@@ -270,7 +277,7 @@ mod tests {
             0x15, 0x00, 0x15, 0xd8, 0x04, 0x15, 0x28, 0x2c, 0x15, 0x02, 0x18, 0x02, b'a', b'b',
             0x11, 0x12, 0x19, 0x25, 0x02, 0x04, 0x00, 0x00, 0xff,
         ];
-        let expected = Page {
+        let expected = PageSizes {
             head: head.len() as u64 - 1,
             unpacked: 300,
             packed: 20,

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use countersteer_model::driver::Recorder;
 use countersteer_model::engine::{Applied, Observation, ProgramInfo};
 use countersteer_model::metric::MetricBank;
-use countersteer_model::placement::{CacheClass, ClockLimit, Placement, Reason, ThreadPlacement};
+use countersteer_model::placement::{ClockLimit, Placement, Reason, ThreadPlacement, WayClass};
 use countersteer_model::score::Outcome;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ProgramId};
 
 use super::rows::{
-    ClockRow, DecisionRow, EventRow, HintRow, MetricRow, ProgramRow, ShareRow, SpanRow, StepRow,
-    ThreadRow,
+    ClockRow, DecisionRow, EventRow, HintRow, ProgramRow, RecordedMetrics, ShareRow, SpanRow,
+    StepRow, ThreadRow,
 };
 use super::words::Words;
 use super::{Detail, Manifest, Record};
@@ -98,7 +98,7 @@ impl Words {
         topology: &Topology,
         step: u32,
         at: Nanos,
-        classes: &[CacheClass],
+        classes: &[WayClass],
         into: &mut Vec<ShareRow>,
     ) {
         let empty = ShareRow {
@@ -199,7 +199,7 @@ impl Collector {
                     .iter()
                     .zip(values)
                     .for_each(|(column, value)| row[*column] = *value);
-                self.record.metrics.push(MetricRow {
+                self.record.metrics.push(RecordedMetrics {
                     step,
                     at_ns,
                     thread,

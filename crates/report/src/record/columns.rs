@@ -27,17 +27,17 @@ use super::words::Words;
 /// ```
 macro_rules! columns {
     ($Row:ident { $($field:ident $(as $name:literal)?: $kind:expr),* $(, ..$rest:expr)? $(,)? }) => {
-        impl Columns for $Row {
+        impl ColumnSet for $Row {
             type Given<'a> = &'a Self;
 
-            fn write<'a>(rows: impl Values<&'a Self>, batch: &mut BatchBuilder) {
+            fn write<'a>(rows: impl RowValues<&'a Self>, batch: &mut BatchBuilder) {
                 $({
                     let values = rows.clone().map(|row| $kind.give(&row.$field));
                     $kind.write(columns!(@name $field $($name)?), values, batch);
                 })*
             }
 
-            fn reader(batch: &RecordBatch) -> Result<impl Reader<Self>, String> {
+            fn reader(batch: &RecordBatch) -> Result<impl RowReader<Self>, String> {
                 $(let $field = $kind.reader(columns!(@name $field $($name)?), batch)?;)*
                 Ok(move |row: usize, words: &mut Words| {
                     Ok(Self { $($field: $field(row, words)?,)* $(..$rest)? })
@@ -50,16 +50,16 @@ macro_rules! columns {
     (|$value:ident: $Given:ty| -> $Type:ty {
         $($name:ident: $kind:expr => $given:expr),* $(,)?
     } => $made:expr) => {
-        impl Columns for $Type {
+        impl ColumnSet for $Type {
             type Given<'a> = $Given;
 
-            fn write<'a>(values: impl Values<$Given>, batch: &mut BatchBuilder) {
+            fn write<'a>(values: impl RowValues<$Given>, batch: &mut BatchBuilder) {
                 $($kind.write(stringify!($name), values.clone().map(|$value| $given), batch);)*
             }
 
             // A column that exists only for queries is read without being used.
             #[allow(unused_variables)]
-            fn reader(batch: &RecordBatch) -> Result<impl Reader<Self>, String> {
+            fn reader(batch: &RecordBatch) -> Result<impl RowReader<Self>, String> {
                 $(let $name = $kind.reader(stringify!($name), batch)?;)*
                 Ok(move |row: usize, words: &mut Words| {
                     $(let $name = $name(row, words)?;)*
@@ -72,20 +72,20 @@ macro_rules! columns {
 pub(super) use columns;
 
 /// Type with columns; the macro `columns!` implements this trait.
-pub(super) trait Columns: Sized + 'static {
+pub(super) trait ColumnSet: Sized + 'static {
     /// Type of a value that is to be written.
     type Given<'a>;
 
     /// Adds the columns of these values to a batch.
-    fn write<'a>(values: impl Values<Self::Given<'a>>, batch: &mut BatchBuilder);
+    fn write<'a>(values: impl RowValues<Self::Given<'a>>, batch: &mut BatchBuilder);
 
     /// Finds the columns in a batch and returns a reader of rows. Fails with a sentence that names the missing or mistyped
     /// column.
-    fn reader(batch: &RecordBatch) -> Result<impl Reader<Self>, String>;
+    fn reader(batch: &RecordBatch) -> Result<impl RowReader<Self>, String>;
 }
 
 /// Storage of a field as one or several columns.
-pub(super) trait Column: Sized {
+pub(super) trait ColumnStorage: Sized {
     /// Type of the field's value in a row.
     type Value;
     /// Type of the field's value when it is written.
@@ -94,22 +94,28 @@ pub(super) trait Column: Sized {
     fn give(self, value: &Self::Value) -> Self::Given<'_>;
 
     /// Adds the column to a batch.
-    fn write<'a>(self, name: &str, values: impl Values<Self::Given<'a>>, batch: &mut BatchBuilder);
+    fn write<'a>(
+        self,
+        name: &str,
+        values: impl RowValues<Self::Given<'a>>,
+        batch: &mut BatchBuilder,
+    );
 
     /// Finds the column in a batch and returns a reader of its values. Fails with a sentence that names the column if it is
     /// missing or mistyped.
-    fn reader(self, name: &str, batch: &RecordBatch) -> Result<impl Reader<Self::Value>, String>;
+    fn reader(self, name: &str, batch: &RecordBatch)
+    -> Result<impl RowReader<Self::Value>, String>;
 }
 
 /// Iterator over the values to write, one per row. It can be cloned, because pairs are iterated over more than once.
-pub(super) trait Values<T>: Iterator<Item = T> + Clone {}
+pub(super) trait RowValues<T>: Iterator<Item = T> + Clone {}
 
-impl<T, I: Iterator<Item = T> + Clone> Values<T> for I {}
+impl<T, I: Iterator<Item = T> + Clone> RowValues<T> for I {}
 
 /// Function that reads the value of a row.
-pub(super) trait Reader<T>: Fn(usize, &mut Words) -> Result<T, String> {}
+pub(super) trait RowReader<T>: Fn(usize, &mut Words) -> Result<T, String> {}
 
-impl<T, F: Fn(usize, &mut Words) -> Result<T, String>> Reader<T> for F {}
+impl<T, F: Fn(usize, &mut Words) -> Result<T, String>> RowReader<T> for F {}
 
 /// Storage of a field whose type defines columns with names of their own.
 pub(super) struct Several<T>(PhantomData<T>);
@@ -118,7 +124,7 @@ pub(super) const fn several<T>() -> Several<T> {
     Several(PhantomData)
 }
 
-impl<T: for<'a> Columns<Given<'a> = &'a T>> Column for Several<T> {
+impl<T: for<'a> ColumnSet<Given<'a> = &'a T>> ColumnStorage for Several<T> {
     type Value = T;
     type Given<'a> = &'a T;
 
@@ -126,11 +132,11 @@ impl<T: for<'a> Columns<Given<'a> = &'a T>> Column for Several<T> {
         value
     }
 
-    fn write<'a>(self, _: &str, values: impl Values<&'a T>, batch: &mut BatchBuilder) {
+    fn write<'a>(self, _: &str, values: impl RowValues<&'a T>, batch: &mut BatchBuilder) {
         T::write(values, batch);
     }
 
-    fn reader(self, _: &str, batch: &RecordBatch) -> Result<impl Reader<T>, String> {
+    fn reader(self, _: &str, batch: &RecordBatch) -> Result<impl RowReader<T>, String> {
         T::reader(batch)
     }
 }

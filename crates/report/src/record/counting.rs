@@ -7,16 +7,16 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_model::counters::{BoundMetric, Outside, Owner, Plan};
+use countersteer_model::counters::{BoundMetric, Outside, Owner, SetPlan};
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::ThreadEventKind;
-use countersteer_model::sample::{Row, Sample, Samples};
+use countersteer_model::sample::{Sample, SampleRow, Samples};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos};
 
-use super::blocks::Blocks;
-use super::parts::Parts;
+use super::blocks::RowQueue;
+use super::parts::RecordParts;
 use super::rows::{EventRow, ReadingRow, StepRow, ThreadRow, VirtualRow};
 use super::words::{MOST_WORDS, Words};
 use super::{Manifest, Record};
@@ -26,10 +26,10 @@ use crate::readings::VirtualValue;
 /// Recorder that fills a record on disk while counters are read.
 pub struct CountingRecorder {
     manifest: Manifest,
-    blocks: Blocks,
+    blocks: RowQueue,
     rows: Record,
     step: u32,
-    plan: Plan,
+    plan: SetPlan,
     metrics: Vec<BoundMetric>,
     core_types: Vec<String>,
     /// Mapping between the kernel's CPU numbers and those of the topology.
@@ -54,7 +54,7 @@ impl CountingRecorder {
         dir: &Path,
         mut manifest: Manifest,
         (topology, os_cpus): (Topology, &[CpuId]),
-        (plan, metrics): (Plan, Vec<BoundMetric>),
+        (plan, metrics): (SetPlan, Vec<BoundMetric>),
         core_types: Vec<String>,
     ) -> Result<Self, ReportError> {
         manifest.engine = "counters".into();
@@ -65,7 +65,7 @@ impl CountingRecorder {
             .map(|c| Arc::from(c.name.as_str()))
             .collect();
         rows.reading_metrics = metrics.iter().map(|m| Arc::from(m.name.as_str())).collect();
-        let blocks = Blocks::start(Parts::begin(dir, rows.clone())?, rows.clone())?;
+        let blocks = RowQueue::start(RecordParts::begin(dir, rows.clone())?, rows.clone())?;
         let cpus = CpuNumbers::new(os_cpus.to_vec());
         let everywhere = Arc::new(CpuSet::first(topology.cpus.len() as u32));
         let words = Words::default();
@@ -228,7 +228,7 @@ impl CountingRecorder {
         }
     }
 
-    fn sample(&mut self, row: Row<'_>, cpu: CpuId, origin: Nanos) {
+    fn sample(&mut self, row: SampleRow<'_>, cpu: CpuId, origin: Nanos) {
         let sample = Sample {
             start: row.start.since(origin),
             end: row.end.since(origin),

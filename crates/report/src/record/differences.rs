@@ -12,7 +12,7 @@ use super::Record;
 use super::rows::{ClockRow, DecisionRow, ShareRow};
 
 /// Differences between the decisions of two runs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Differences {
     pub recorded: usize,
     pub replayed: usize,
@@ -61,48 +61,57 @@ impl Differences {
 /// Compares the decisions of a record with those of a replay.
 #[must_use]
 pub fn compare_decisions(record: &Record, replayed: &[DecisionRow]) -> Differences {
-    let a = sorted(&record.decisions);
-    let b = sorted(replayed);
-    let mut result = Differences {
-        recorded: a.len(),
-        replayed: b.len(),
-        same: 0,
-        elsewhere: 0,
-        shares: 0,
-        clocks: 0,
-        first: None,
+    let mut differences = Differences::default();
+    let name = |thread| {
+        let row = record.threads.iter().find(|t| t.thread == thread)?;
+        Some(row.name.to_string())
     };
-    let mut i = 0;
-    let mut j = 0;
-    while i < a.len() || j < b.len() {
-        // Both lists are merged by key: an entry with the smaller key has no counterpart, equal keys form a pair.
-        let order = match (a.get(i), b.get(j)) {
-            (Some(x), Some(y)) => key(x).cmp(&key(y)),
-            (Some(_), None) => std::cmp::Ordering::Less,
-            _ => std::cmp::Ordering::Greater,
-        };
-        let left = order.is_le().then(|| a[i]);
-        let right = order.is_ge().then(|| b[j]);
-        i += usize::from(left.is_some());
-        j += usize::from(right.is_some());
-        match (left, right) {
-            (Some(x), Some(y)) if equal(x, y) => result.same += 1,
-            (left, right) => {
-                if let (Some(x), Some(y)) = (left, right) {
-                    result.elsewhere += usize::from(x.target_cpus != y.target_cpus);
+    differences.compare(&record.decisions, replayed, name);
+    differences
+}
+
+impl Differences {
+    /// Compares decisions of the same steps, which are after all steps that were compared before. `name` is the name of a thread.
+    pub(super) fn compare(
+        &mut self,
+        recorded: &[DecisionRow],
+        replayed: &[DecisionRow],
+        name: impl Fn(u32) -> Option<String>,
+    ) {
+        self.recorded += recorded.len();
+        self.replayed += replayed.len();
+        let a = sorted(recorded);
+        let b = sorted(replayed);
+        let mut i = 0;
+        let mut j = 0;
+        while i < a.len() || j < b.len() {
+            // Both lists are merged by key: an entry with the smaller key has no counterpart, equal keys form a pair.
+            let order = match (a.get(i), b.get(j)) {
+                (Some(x), Some(y)) => key(x).cmp(&key(y)),
+                (Some(_), None) => std::cmp::Ordering::Less,
+                _ => std::cmp::Ordering::Greater,
+            };
+            let left = order.is_le().then(|| a[i]);
+            let right = order.is_ge().then(|| b[j]);
+            i += usize::from(left.is_some());
+            j += usize::from(right.is_some());
+            match (left, right) {
+                (Some(x), Some(y)) if equal(x, y) => self.same += 1,
+                (left, right) => {
+                    if let (Some(x), Some(y)) = (left, right) {
+                        self.elsewhere += usize::from(x.target_cpus != y.target_cpus);
+                    }
+                    self.first
+                        .get_or_insert_with(|| difference(&name, left, right));
                 }
-                result
-                    .first
-                    .get_or_insert_with(|| difference(record, left, right));
             }
         }
     }
-    result
 }
 
 /// Compares the cache partitions and the limits on frequencies of a record with those of a replay, and adds the result to
 /// `differences`.
-pub fn compare_requests(
+pub(super) fn compare_requests(
     record: &Record,
     shares: &[ShareRow],
     clocks: &[ClockRow],
@@ -208,23 +217,18 @@ fn equal(a: &DecisionRow, b: &DecisionRow) -> bool {
 }
 
 fn difference(
-    record: &Record,
+    name: &impl Fn(u32) -> Option<String>,
     left: Option<&DecisionRow>,
     right: Option<&DecisionRow>,
 ) -> Difference {
     let (step, thread, at_ns) = left
         .or(right)
         .map_or((0, 0, 0), |d| (d.step, d.thread, d.at_ns));
-    let program = record
-        .threads
-        .iter()
-        .find(|t| t.thread == thread)
-        .map(|t| t.name.to_string());
     Difference {
         step,
         at_s: at_ns as f64 * 1e-9,
         thread: Some(thread),
-        program: program.unwrap_or_default(),
+        program: name(thread).unwrap_or_default(),
         recorded: left.map(shown),
         replayed: right.map(shown),
     }

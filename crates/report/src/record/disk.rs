@@ -11,12 +11,14 @@ use countersteer_model::topology::Topology;
 
 use super::Record;
 use super::files::{
-    check_place, file_name, new_file, put, read_manifest, read_table, write_batches, write_manifest,
+    check_place, file_name, new_file, put, read_manifest, replace_file, write_batches,
+    write_manifest,
 };
-use super::tables::{TABLES, Table};
-use super::words::Words;
+use super::reading::{RecordReading, Reduction, Whole};
+use super::stream::check_rows;
+use super::tables::{RecordTable, TABLES};
 use crate::error::ReportError;
-use countersteer_files::write::{temporary_file, temporary_folder};
+use countersteer_files::write::temporary_folder;
 
 impl Record {
     /// Writes the record as a folder. An existing record is replaced once the new one is complete.
@@ -47,7 +49,7 @@ impl Record {
     /// Writes all rows of a table to a file; `path` is the file's name in errors.
     pub(super) fn write_table(
         &self,
-        table: &Table,
+        table: &RecordTable,
         topology: &Topology,
         file: File,
         path: &Path,
@@ -78,30 +80,31 @@ impl Record {
     /// # Errors
     /// Fails if the folder is no record, is from a later version, or is damaged.
     pub fn load(dir: &Path) -> Result<Self, ReportError> {
+        Self::load_reduced(dir, &Whole)
+    }
+
+    /// Reads the rows of a record that a reader needs.
+    pub(crate) fn load_reduced(dir: &Path, needed: &dyn Reduction) -> Result<Self, ReportError> {
         let manifest = read_manifest(dir)?;
-        if manifest.unfinished {
-            let record = super::parts::load(dir, manifest)?;
-            return check_references(&record, dir).map(|()| record);
-        }
-        let counts = manifest.tables.clone();
-        let mut record = Self::new(manifest);
-        let mut words = Words::default();
-        for table in TABLES
-            .iter()
-            .filter(|t| !t.optional || counts.contains_key(t.name))
-        {
-            let path = dir.join(file_name(table));
-            let rows = read_table(table, &path, &mut record, &mut words)?;
-            let expected = counts.get(table.name).copied().unwrap_or(0);
-            if rows != expected {
-                return Err(ReportError::damaged(
-                    &path,
-                    format!("it has {rows} rows, the manifest says {expected}"),
-                ));
+        let counts = (!manifest.unfinished).then(|| manifest.tables.clone());
+        let mut reading = RecordReading::new(manifest, needed);
+        match &counts {
+            None => super::parts::load(dir, &mut reading)?,
+            Some(counts) => {
+                let is_there = |t: &&RecordTable| !t.optional || counts.contains_key(t.name);
+                for table in TABLES
+                    .iter()
+                    .filter(is_there)
+                    .filter(|t| needed.reads(t.name))
+                {
+                    let path = dir.join(file_name(table));
+                    let rows = reading.table(table, &[&path])?;
+                    let expected = counts.get(table.name).copied().unwrap_or(0);
+                    check_rows(&path, rows, expected)?;
+                }
             }
         }
-        check_references(&record, dir)?;
-        Ok(record)
+        Ok(reading.record)
     }
 }
 
@@ -110,27 +113,5 @@ impl Record {
 /// # Errors
 /// Fails without disk space, permission or folder.
 pub fn write_table(path: &Path, batch: &RecordBatch) -> Result<(), ReportError> {
-    let write = |e| ReportError::write(path, e);
-    let temporary = temporary_file(path).map_err(write)?;
-    let file = temporary.as_file().try_clone().map_err(write)?;
-    write_batches(std::iter::once(Ok(batch.clone())), file, path)?;
-    let placed = temporary.persist(path);
-    placed.map(drop).map_err(|e| write(e.error))
-}
-
-/// Checks that rows refer to existing observations in ascending order, on which all readers rely.
-fn check_references(record: &Record, dir: &Path) -> Result<(), ReportError> {
-    let steps = record.steps.len();
-    for table in TABLES {
-        let column = (table.steps)(record);
-        let outside = column.last().is_some_and(|s| *s as usize >= steps);
-        if outside || !column.is_sorted() {
-            let path = dir.join(file_name(table));
-            return Err(ReportError::damaged(
-                &path,
-                "column `step` is out of order or names no observation",
-            ));
-        }
-    }
-    Ok(())
+    replace_file(std::iter::once(Ok(batch.clone())), path)
 }

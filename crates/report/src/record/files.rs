@@ -6,9 +6,10 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use arrow_array::{RecordBatch, RecordBatchReader};
+use arrow_array::RecordBatch;
 use countersteer_files::caught::caught;
 use countersteer_files::read;
+use countersteer_files::write::temporary_file;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::basic::Compression;
@@ -17,9 +18,8 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::bounded;
-use super::tables::Table;
-use super::words::Words;
-use super::{Manifest, Record, SCHEMA};
+use super::tables::RecordTable;
+use super::{Manifest, SCHEMA};
 use crate::atomic::write_atomically;
 use crate::error::ReportError;
 
@@ -64,8 +64,21 @@ pub(super) fn write_batches(
     file.sync_all().map_err(|e| ReportError::write(path, e))
 }
 
-/// Returns a reader of the batches of a file, after checking the file's limits.
-pub(super) fn read_batches(path: &Path) -> Result<ParquetRecordBatchReader, ReportError> {
+/// Writes batches to a file, which is replaced completely or not at all. After a failure, no temporary file is left on the disk.
+pub(super) fn replace_file(
+    batches: impl Iterator<Item = Result<RecordBatch, ReportError>>,
+    path: &Path,
+) -> Result<(), ReportError> {
+    let write = |e| ReportError::write(path, e);
+    let new = temporary_file(path).map_err(write)?;
+    let file = new.as_file().try_clone().map_err(write)?;
+    write_batches(batches, file, path)?;
+    new.persist(path).map(drop).map_err(|e| write(e.error))
+}
+
+/// Returns a reader of the batches of a file, after checking the file's limits, and the memory that all its rows take, in
+/// bytes.
+pub(super) fn read_batches(path: &Path) -> Result<(ParquetRecordBatchReader, u64), ReportError> {
     let file = match read::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
@@ -78,15 +91,21 @@ pub(super) fn read_batches(path: &Path) -> Result<ParquetRecordBatchReader, Repo
         .map_err(Into::into)
         .and_then(ParquetRecordBatchReaderBuilder::try_new)
         .map_err(|e| ReportError::damaged(path, e))?;
-    bounded::check(&file, builder.metadata())
-        .map_err(|why| ReportError::read(path, read::refused(why)))?;
-    builder
-        .with_batch_size(1 << 14)
-        .build()
-        .map_err(|e| ReportError::damaged(path, e))
+    let whole = bounded::check(&file, builder.metadata()).map_err(|why| refused(path, why))?;
+    let reader = builder.with_batch_size(1 << 14).build();
+    Ok((reader.map_err(|e| ReportError::damaged(path, e))?, whole))
 }
 
-pub(super) fn file_name(table: &Table) -> String {
+/// Checks that the free memory suffices for all rows of a file, as [`read_batches`] states it.
+pub(super) fn check_memory(path: &Path, whole: u64) -> Result<(), ReportError> {
+    bounded::fits(whole).map_err(|why| refused(path, why))
+}
+
+fn refused(path: &Path, why: String) -> ReportError {
+    ReportError::read(path, read::refused(why))
+}
+
+pub(super) fn file_name(table: &RecordTable) -> String {
     format!("{}.parquet", table.name)
 }
 
@@ -203,19 +222,9 @@ fn manifest_text(path: &Path) -> std::io::Result<String> {
     read::text_of(read::bytes(path, read::MOST_MANIFEST)?)
 }
 
-/// Adds the rows of a file to a record. Returns the number of rows.
-pub(super) fn read_table(
-    table: &Table,
-    path: &Path,
-    record: &mut Record,
-    words: &mut Words,
-) -> Result<u64, ReportError> {
-    guarded(path, || read_rows(table, path, record, words))
-}
-
 /// Runs `read` and converts panics to errors, because the Parquet reader panics on some damaged files. The caller
 /// discards the rows read so far.
-fn guarded<T>(
+pub(super) fn guarded<T>(
     path: &Path,
     read: impl FnOnce() -> Result<T, ReportError>,
 ) -> Result<T, ReportError> {
@@ -225,29 +234,6 @@ fn guarded<T>(
             "its pages contradict each other",
         ))
     })
-}
-
-fn read_rows(
-    table: &Table,
-    path: &Path,
-    record: &mut Record,
-    words: &mut Words,
-) -> Result<u64, ReportError> {
-    let damaged = |e: &dyn std::fmt::Display| ReportError::damaged(path, e);
-    let reader = read_batches(path)?;
-    let schema = reader.schema();
-    let mut rows = 0;
-    for batch in reader {
-        let batch = batch.map_err(|e| damaged(&e))?;
-        rows += batch.num_rows() as u64;
-        (table.decode)(record, words, &batch).map_err(|e| damaged(&e))?;
-    }
-    if rows == 0 {
-        // A table without rows still defines the names of its columns.
-        let empty = RecordBatch::new_empty(schema);
-        (table.decode)(record, words, &empty).map_err(|e| damaged(&e))?;
-    }
-    Ok(rows)
 }
 
 #[cfg(test)]

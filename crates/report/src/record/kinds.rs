@@ -15,12 +15,12 @@ use arrow_buffer::OffsetBuffer;
 use arrow_schema::{DataType, Field, Fields};
 use countersteer_model::cpuset::CpuSet;
 
-use super::columns::{BatchBuilder, Column, Reader, Values};
+use super::columns::{BatchBuilder, ColumnStorage, RowReader, RowValues};
 use super::words::Words;
 
-/// Kind of column with one Arrow type. A kind itself is a [`Column`] that is never null; inside [`Maybe`], the
+/// Kind of column with one Arrow type. A kind itself is a [`ColumnStorage`] that is never null; inside [`Maybe`], the
 /// column may be null.
-pub(super) trait Kind: Sized {
+pub(super) trait ColumnKind: Sized {
     /// Type of a value in a row.
     type Value;
     /// Type of a value when it is written.
@@ -30,7 +30,7 @@ pub(super) trait Kind: Sized {
 
     fn give(value: &Self::Value) -> Self::Given<'_>;
 
-    fn array<'a>(self, values: impl Values<Option<Self::Given<'a>>>) -> Self::Array;
+    fn array<'a>(self, values: impl RowValues<Option<Self::Given<'a>>>) -> Self::Array;
 
     /// Returns the value in a row of the array. Fails with a sentence if the value is invalid.
     fn value(array: &Self::Array, row: usize, words: &mut Words) -> Result<Self::Value, String>;
@@ -52,7 +52,7 @@ pub(super) trait Kind: Sized {
     }
 }
 
-impl<K: Kind> Column for K {
+impl<K: ColumnKind> ColumnStorage for K {
     type Value = K::Value;
     type Given<'a> = K::Given<'a>;
 
@@ -60,11 +60,11 @@ impl<K: Kind> Column for K {
         K::give(value)
     }
 
-    fn write<'a>(self, name: &str, values: impl Values<K::Given<'a>>, batch: &mut BatchBuilder) {
+    fn write<'a>(self, name: &str, values: impl RowValues<K::Given<'a>>, batch: &mut BatchBuilder) {
         batch.push(name, false, self.array(values.map(Some)));
     }
 
-    fn reader(self, name: &str, batch: &RecordBatch) -> Result<impl Reader<K::Value>, String> {
+    fn reader(self, name: &str, batch: &RecordBatch) -> Result<impl RowReader<K::Value>, String> {
         let array = self.find(name, batch)?;
         Ok(|row: usize, words: &mut Words| K::value(array, row, words))
     }
@@ -73,7 +73,7 @@ impl<K: Kind> Column for K {
 /// Column whose values may be null, which is read as `None`.
 pub(super) struct Maybe<K>(pub(super) K);
 
-impl<K: Kind> Column for Maybe<K> {
+impl<K: ColumnKind> ColumnStorage for Maybe<K> {
     type Value = Option<K::Value>;
     type Given<'a> = Option<K::Given<'a>>;
 
@@ -81,11 +81,20 @@ impl<K: Kind> Column for Maybe<K> {
         value.as_ref().map(K::give)
     }
 
-    fn write<'a>(self, name: &str, values: impl Values<Self::Given<'a>>, batch: &mut BatchBuilder) {
+    fn write<'a>(
+        self,
+        name: &str,
+        values: impl RowValues<Self::Given<'a>>,
+        batch: &mut BatchBuilder,
+    ) {
         batch.push(name, true, self.0.array(values));
     }
 
-    fn reader(self, name: &str, batch: &RecordBatch) -> Result<impl Reader<Self::Value>, String> {
+    fn reader(
+        self,
+        name: &str,
+        batch: &RecordBatch,
+    ) -> Result<impl RowReader<Self::Value>, String> {
         let array = self.0.find(name, batch)?;
         Ok(|row: usize, words: &mut Words| {
             let value = array.is_valid(row).then(|| K::value(array, row, words));
@@ -97,7 +106,7 @@ impl<K: Kind> Column for Maybe<K> {
 /// Column that records of earlier versions lack; the second field is the value used for such records.
 pub(super) struct Newer<C, V>(pub(super) C, pub(super) V);
 
-impl<C: Column<Value: Copy>> Column for Newer<C, C::Value> {
+impl<C: ColumnStorage<Value: Copy>> ColumnStorage for Newer<C, C::Value> {
     type Value = C::Value;
     type Given<'a> = C::Given<'a>;
 
@@ -105,11 +114,11 @@ impl<C: Column<Value: Copy>> Column for Newer<C, C::Value> {
         self.0.give(value)
     }
 
-    fn write<'a>(self, name: &str, values: impl Values<C::Given<'a>>, batch: &mut BatchBuilder) {
+    fn write<'a>(self, name: &str, values: impl RowValues<C::Given<'a>>, batch: &mut BatchBuilder) {
         self.0.write(name, values, batch);
     }
 
-    fn reader(self, name: &str, batch: &RecordBatch) -> Result<impl Reader<C::Value>, String> {
+    fn reader(self, name: &str, batch: &RecordBatch) -> Result<impl RowReader<C::Value>, String> {
         let is_there = batch.column_by_name(name).is_some();
         let column = is_there.then(|| self.0.reader(name, batch)).transpose()?;
         Ok(move |row: usize, words: &mut Words| match &column {
@@ -122,7 +131,7 @@ impl<C: Column<Value: Copy>> Column for Newer<C, C::Value> {
 /// Text column for queries, which is never read back.
 pub(super) struct QueryText;
 
-impl Column for QueryText {
+impl ColumnStorage for QueryText {
     type Value = ();
     type Given<'a> = &'a str;
 
@@ -130,11 +139,11 @@ impl Column for QueryText {
         ""
     }
 
-    fn write<'a>(self, name: &str, values: impl Values<&'a str>, batch: &mut BatchBuilder) {
-        Text.write(name, values, batch);
+    fn write<'a>(self, name: &str, values: impl RowValues<&'a str>, batch: &mut BatchBuilder) {
+        SharedText.write(name, values, batch);
     }
 
-    fn reader(self, _: &str, _: &RecordBatch) -> Result<impl Reader<()>, String> {
+    fn reader(self, _: &str, _: &RecordBatch) -> Result<impl RowReader<()>, String> {
         Ok(|_: usize, _: &mut Words| Ok(()))
     }
 }
@@ -181,7 +190,7 @@ pub(super) fn maybe<T: ArrowPrimitiveType>(
     array.is_valid(row).then(|| array.value(row))
 }
 
-impl<T: ArrowPrimitiveType> Kind for Number<T> {
+impl<T: ArrowPrimitiveType> ColumnKind for Number<T> {
     type Value = T::Native;
     type Given<'a> = T::Native;
     type Array = PrimitiveArray<T>;
@@ -190,7 +199,7 @@ impl<T: ArrowPrimitiveType> Kind for Number<T> {
         *value
     }
 
-    fn array<'a>(self, values: impl Values<Option<Self::Given<'a>>>) -> PrimitiveArray<T> {
+    fn array<'a>(self, values: impl RowValues<Option<Self::Given<'a>>>) -> PrimitiveArray<T> {
         values.collect()
     }
 
@@ -201,7 +210,7 @@ impl<T: ArrowPrimitiveType> Kind for Number<T> {
 
 pub(super) struct Bool;
 
-impl Kind for Bool {
+impl ColumnKind for Bool {
     type Value = bool;
     type Given<'a> = bool;
     type Array = BooleanArray;
@@ -210,7 +219,7 @@ impl Kind for Bool {
         *value
     }
 
-    fn array<'a>(self, values: impl Values<Option<Self::Given<'a>>>) -> BooleanArray {
+    fn array<'a>(self, values: impl RowValues<Option<Self::Given<'a>>>) -> BooleanArray {
         values.collect()
     }
 
@@ -220,9 +229,9 @@ impl Kind for Bool {
 }
 
 /// Text column; rows with equal text share one copy in memory.
-pub(super) struct Text;
+pub(super) struct SharedText;
 
-impl Kind for Text {
+impl ColumnKind for SharedText {
     type Value = Arc<str>;
     type Given<'a> = &'a str;
     type Array = StringArray;
@@ -231,7 +240,7 @@ impl Kind for Text {
         value
     }
 
-    fn array<'a>(self, values: impl Values<Option<&'a str>>) -> StringArray {
+    fn array<'a>(self, values: impl RowValues<Option<&'a str>>) -> StringArray {
         values.collect()
     }
 
@@ -243,7 +252,7 @@ impl Kind for Text {
 /// Column of CPU sets, written as lists such as `0-3,8`.
 pub(super) struct CpuList;
 
-impl Kind for CpuList {
+impl ColumnKind for CpuList {
     type Value = Arc<CpuSet>;
     type Given<'a> = &'a CpuSet;
     type Array = StringArray;
@@ -252,7 +261,7 @@ impl Kind for CpuList {
         value
     }
 
-    fn array<'a>(self, values: impl Values<Option<&'a CpuSet>>) -> StringArray {
+    fn array<'a>(self, values: impl RowValues<Option<&'a CpuSet>>) -> StringArray {
         values.map(|set| set.map(CpuSet::to_string)).collect()
     }
 
@@ -266,7 +275,7 @@ impl Kind for CpuList {
 /// Column of lists of pairs (text, number), with the names of the two fields.
 pub(super) struct Pairs(pub(super) &'static str, pub(super) &'static str);
 
-impl Kind for Pairs {
+impl ColumnKind for Pairs {
     type Value = Vec<(Arc<str>, f64)>;
     type Given<'a> = &'a [(Arc<str>, f64)];
     type Array = ListArray;
@@ -275,7 +284,7 @@ impl Kind for Pairs {
         value
     }
 
-    fn array<'a>(self, values: impl Values<Option<Self::Given<'a>>>) -> ListArray {
+    fn array<'a>(self, values: impl RowValues<Option<Self::Given<'a>>>) -> ListArray {
         let rows = values.map(Option::unwrap_or_default);
         let fields = Fields::from(vec![
             Field::new(self.0, DataType::Utf8, false),

@@ -14,9 +14,9 @@ use countersteer_model::score::Outcome;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 
-use super::blocks::Blocks;
+use super::blocks::RowQueue;
 use super::collector::Collector;
-use super::parts::Parts;
+use super::parts::RecordParts;
 use super::words::{MOST_WORDS, Words};
 use super::{Detail, Manifest};
 use crate::error::ReportError;
@@ -24,7 +24,7 @@ use crate::error::ReportError;
 /// Collector that fills a record on disk while a driver runs.
 pub struct LiveCollector {
     collector: Collector,
-    blocks: Blocks,
+    blocks: RowQueue,
     trouble: Option<String>,
 }
 
@@ -37,7 +37,7 @@ impl LiveCollector {
         let collector = Collector::new(manifest, detail);
         let empty = collector.record.clone();
         Ok(Self {
-            blocks: Blocks::start(Parts::begin(dir, empty.clone())?, empty)?,
+            blocks: RowQueue::start(RecordParts::begin(dir, empty.clone())?, empty)?,
             collector,
             trouble: None,
         })

@@ -16,13 +16,17 @@ mod kinds;
 mod live;
 mod manifest;
 mod parts;
+mod reading;
 mod replay;
 mod rows;
+mod stream;
 mod tables;
 #[cfg(test)]
 mod testing;
 mod words;
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use countersteer_model::machine::Machine;
@@ -33,18 +37,30 @@ use countersteer_model::units::{Nanos, ThreadId};
 
 pub use collector::Collector;
 pub use counting::CountingRecorder;
-pub use differences::{Difference, Differences, compare_decisions, compare_requests};
+pub use differences::{Difference, Differences, compare_decisions};
 pub use disk::write_table;
 pub use live::LiveCollector;
 pub use manifest::{Detail, Manifest, NamedText, SCHEMA};
+pub(crate) use reading::Reduction;
 pub use replay::ReplayEngine;
 pub use rows::{
-    ClockRow, DecisionRow, EventRow, HintRow, MetricRow, ProgramRow, ReadingRow, SampleRows,
+    ClockRow, DecisionRow, EventRow, HintRow, ProgramRow, ReadingRow, RecordedMetrics, SampleRows,
     ShareRow, SpanRow, StepRow, ThreadRow, VirtualRow,
 };
 
 use crate::error::ReportError;
 
+/// Record of one run: inputs, observations, decisions and outcome.
+///
+/// ```no_run
+/// use std::path::Path;
+///
+/// use countersteer_report::record::Record;
+///
+/// let record = Record::load(Path::new("run.rec"))?;
+/// println!("{} decisions in {:.1} s", record.decisions.len(), record.end().as_secs_f64());
+/// # Ok::<(), countersteer_report::ReportError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// Inputs and outcome of the run.
@@ -64,7 +80,7 @@ pub struct Record {
     /// Names of the metrics, in column order of `metrics`.
     pub metric_names: Vec<Arc<str>>,
     /// Metrics that the policy used, one row per sample of a thread.
-    pub metrics: Vec<MetricRow>,
+    pub metrics: Vec<RecordedMetrics>,
     /// Decisions of the policy about threads.
     pub decisions: Vec<DecisionRow>,
     /// Cache partitions that the policy set.
@@ -83,6 +99,8 @@ pub struct Record {
     pub virtuals: Vec<VirtualRow>,
     /// Index of the first of `steps` in the whole record. A record in progress holds only its last steps in memory.
     first_step: u32,
+    /// Program and name of each thread whose first row is not in memory.
+    dropped: BTreeMap<u32, (u32, Arc<str>)>,
 }
 
 /// Thread of a record, with its program and name.
@@ -94,6 +112,18 @@ pub struct ThreadIdentity {
 }
 
 impl Record {
+    /// Sentence about the early end of a record from the folder `dir`; `None` if the record is complete.
+    #[must_use]
+    pub fn cut_short(&self, dir: &Path) -> Option<String> {
+        let end = self.end().as_secs_f64();
+        let dir = dir.display();
+        self.manifest.unfinished.then(|| {
+            format!(
+                "{dir} was cut short (its run was killed, its disk was full, or it is still running): it ends at {end:.3} s"
+            )
+        })
+    }
+
     #[must_use]
     pub fn new(manifest: Manifest) -> Self {
         Self {
@@ -115,7 +145,24 @@ impl Record {
             readings: Vec::new(),
             virtuals: Vec::new(),
             first_step: 0,
+            dropped: BTreeMap::new(),
         }
+    }
+
+    /// Drops the states of threads that are not kept. The identities of the threads stay known.
+    pub(crate) fn drop_threads(&mut self, mut keep: impl FnMut(&ThreadRow) -> bool) {
+        let Self {
+            threads, dropped, ..
+        } = self;
+        threads.retain(|row| {
+            let kept = keep(row);
+            if !kept {
+                dropped
+                    .entry(row.thread)
+                    .or_insert_with(|| (row.program, Arc::clone(&row.name)));
+            }
+            kept
+        });
     }
 
     /// Returns all rows and leaves none. Rows added later belong to later steps.
@@ -197,7 +244,7 @@ impl Record {
     /// ```
     #[must_use]
     pub fn identities(&self) -> Vec<ThreadIdentity> {
-        let mut seen = std::collections::BTreeMap::new();
+        let mut seen = self.dropped.clone();
         for row in &self.threads {
             seen.entry(row.thread)
                 .or_insert_with(|| (row.program, Arc::clone(&row.name)));

@@ -1,9 +1,10 @@
 //! Replay: an engine that shows a policy the observations of a record.
 //!
-//! Input: a [`Record`]. Output: an [`Engine`] that shows a policy the recorded observations, and keeps its new decisions. The
-//! workload does not react to these decisions, so they are comparable only up to the first difference.
+//! Input: a [`Record`]. Output: an [`Engine`] that shows a policy the recorded observations, and compares its new decisions with the recorded ones.
+//! The workload does not react to these decisions, so they are comparable only up to the first difference.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use countersteer_model::engine::{
@@ -14,32 +15,42 @@ use countersteer_model::sample::Samples;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
 
+use super::differences::{Differences, compare_requests};
 use super::rows::{ClockRow, DecisionRow, ShareRow};
+use super::stream::{Cursors, RecordStream};
 use super::words::Words;
-use super::{Detail, Record};
+use super::{Detail, Manifest, Record};
 use crate::error::ReportError;
 
 pub struct ReplayEngine<'a> {
-    record: &'a Record,
+    source: ReplaySource<'a>,
     topology: Arc<Topology>,
     next: usize,
     cursors: Cursors,
     words: Words,
     programs: BTreeMap<ProgramId, ProgramInfo>,
+    /// Name of each thread so far.
+    names: BTreeMap<u32, Arc<str>>,
+    /// The policy's decisions about the last observation.
     decisions: Vec<DecisionRow>,
     shares: Vec<ShareRow>,
     clocks: Vec<ClockRow>,
+    differences: Differences,
 }
 
-/// Index of the first row of each table that was not yet shown to the policy.
-#[derive(Default)]
-struct Cursors {
-    threads: usize,
-    programs: usize,
-    hints: usize,
-    events: usize,
-    samples: usize,
-    spans: usize,
+/// Record in memory, or the rows of a folder that are needed next.
+enum ReplaySource<'a> {
+    Whole(&'a Record),
+    Stream(Box<RecordStream>),
+}
+
+impl ReplaySource<'_> {
+    fn record(&self) -> &Record {
+        match self {
+            Self::Whole(record) => record,
+            Self::Stream(stream) => stream.record(),
+        }
+    }
 }
 
 impl<'a> ReplayEngine<'a> {
@@ -48,6 +59,20 @@ impl<'a> ReplayEngine<'a> {
     /// # Errors
     /// Fails if the record has only scores, or if its machine cannot be parsed.
     pub fn new(record: &'a Record) -> Result<Self, ReportError> {
+        Self::of(ReplaySource::Whole(record))
+    }
+
+    /// Creates an engine that is at the start of the record in a folder. The folder is read while the engine is used, so that
+    /// memory does not grow with the length of the run.
+    ///
+    /// # Errors
+    /// Fails if the folder is no record, if the record has only scores, or if its machine cannot be parsed.
+    pub fn open(dir: &Path) -> Result<Self, ReportError> {
+        Self::of(ReplaySource::Stream(Box::new(RecordStream::open(dir)?)))
+    }
+
+    fn of(source: ReplaySource<'a>) -> Result<Self, ReportError> {
+        let record = source.record();
         if record.manifest.detail == Detail::Scores {
             return Err(ReportError::NotRecorded {
                 what: "observations",
@@ -55,37 +80,66 @@ impl<'a> ReplayEngine<'a> {
             });
         }
         let topology = record.topology()?;
-        let cursors = Cursors::default();
-        let words = Words::default();
         Ok(Self {
-            record,
+            source,
             topology,
             next: 0,
-            cursors,
-            words,
+            cursors: Cursors::default(),
+            words: Words::default(),
             programs: BTreeMap::new(),
+            names: BTreeMap::new(),
             decisions: Vec::new(),
             shares: Vec::new(),
             clocks: Vec::new(),
+            differences: Differences::default(),
         })
     }
 
-    /// Returns the policy's decisions so far.
+    /// Returns the manifest of the record.
     #[must_use]
-    pub fn decisions(&self) -> &[DecisionRow] {
-        &self.decisions
+    pub fn manifest(&self) -> &Manifest {
+        &self.source.record().manifest
     }
 
-    /// Returns the policy's cache partitions so far.
+    /// Sentence about the early end of the record from the folder `dir`; `None` if the record is complete.
     #[must_use]
-    pub fn shares(&self) -> &[ShareRow] {
-        &self.shares
+    pub fn cut_short(&self, dir: &Path) -> Option<String> {
+        self.source.record().cut_short(dir)
     }
 
-    /// Returns the policy's limits on frequencies so far.
-    #[must_use]
-    pub fn clocks(&self) -> &[ClockRow] {
-        &self.clocks
+    /// Returns the differences between the recorded decisions and those of the replay.
+    ///
+    /// # Errors
+    /// Fails if the record is damaged.
+    pub fn differences(mut self) -> Result<Differences, ReportError> {
+        self.compare();
+        while self.next < self.source.record().steps.len() {
+            self.next += 1;
+            self.fill(self.next - 1)?;
+            self.compare();
+        }
+        let record = self.source.record();
+        compare_requests(record, &self.shares, &self.clocks, &mut self.differences);
+        Ok(self.differences)
+    }
+
+    /// Compares the decisions about the last observation.
+    fn compare(&mut self) {
+        if let Some(step) = self.next.checked_sub(1) {
+            let cursor = &mut self.cursors.decisions;
+            let recorded = take(&self.source.record().decisions, cursor, step, |r| r.step);
+            let name = |thread| self.names.get(&thread).map(ToString::to_string);
+            self.differences.compare(recorded, &self.decisions, name);
+        }
+        self.decisions.clear();
+    }
+
+    /// Reads the rows of a step, and drops those of earlier ones.
+    fn fill(&mut self, step: usize) -> Result<(), ReportError> {
+        let ReplaySource::Stream(stream) = &mut self.source else {
+            return Ok(());
+        };
+        stream.fill(step, &mut self.cursors)
     }
 }
 
@@ -107,8 +161,10 @@ impl Engine for ReplayEngine<'_> {
     }
 
     fn observe(&mut self, _: &Watch<'_>, _: Nanos) -> Result<Observation, ReportError> {
-        let record = self.record;
+        self.compare();
         let step = self.next;
+        self.fill(step)?;
+        let record = self.source.record();
         let Some(row) = record.steps.get(step) else {
             // If the recorded process was killed, it had decided on its last observation and made no further one.
             let killed = record.steps.last().filter(|last| last.decided);
@@ -137,6 +193,10 @@ impl Engine for ReplayEngine<'_> {
         for row in take(&record.programs, cursor, step, |r| r.step) {
             self.programs.insert(row.info.id, row.info.clone());
         }
+        for row in threads {
+            let name = self.names.entry(row.thread);
+            name.or_insert_with(|| Arc::clone(&row.name));
+        }
         let alive: BTreeSet<ProgramId> = threads.iter().map(|t| ProgramId(t.program)).collect();
         let programs = self.programs.values().filter(|p| alive.contains(&p.id));
         Ok(Observation {
@@ -164,7 +224,7 @@ impl Engine for ReplayEngine<'_> {
         let Some(index) = self.next.checked_sub(1) else {
             return Ok(Applied::default());
         };
-        let row = &self.record.steps[index];
+        let row = &self.source.record().steps[index];
         let step = u32::try_from(index).unwrap_or(u32::MAX);
         if let Some(classes) = &placement.caches {
             self.words.shares(

@@ -10,11 +10,13 @@ use arrow_array::RecordBatch;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::{ProgramInfo, ThreadEventKind};
 use countersteer_model::hint::{Hint, PHASES, Phase};
-use countersteer_model::sample::{Counts, Row, Sample, Samples};
+use countersteer_model::sample::{Counts, Sample, SampleRow, Samples};
 use countersteer_model::units::{CpuId, ProgramId};
 
-use super::columns::{BatchBuilder, Column, Columns, Reader, Values, columns, several};
-use super::kinds::{Bool, CpuList, F64, I8, Maybe, Newer, Pairs, Text, U32, U64};
+use super::columns::{
+    BatchBuilder, ColumnSet, ColumnStorage, RowReader, RowValues, columns, several,
+};
+use super::kinds::{Bool, CpuList, F64, I8, Maybe, Newer, Pairs, SharedText, U32, U64};
 use super::words::Words;
 
 /// Observation, with the result of the placement after it.
@@ -44,7 +46,7 @@ columns! { StepRow {
     gone: U32,
     refused: U32,
     unsupported as "unheeded": Newer(U32, 0),
-    admission_metric: Maybe(Text),
+    admission_metric: Maybe(SharedText),
     admission: Pairs("group", "least"),
 } }
 
@@ -71,7 +73,7 @@ columns! { ThreadRow {
     at_ns: U64,
     thread: U32,
     program: U32,
-    name: Text,
+    name: SharedText,
     cpu: U32,
     runnable: Bool,
     nice: I8,
@@ -90,8 +92,8 @@ columns! { ProgramRow { step: U32, at_ns: U64, info: several() } }
 
 columns! { |info: &'a ProgramInfo| -> ProgramInfo {
     program: U32 => info.id.0,
-    name: Text => &*info.name,
-    path: Maybe(Text) => info.path.as_deref(),
+    name: SharedText => &*info.name,
+    path: Maybe(SharedText) => info.path.as_deref(),
 } => ProgramInfo { id: ProgramId(program), name, path } }
 
 /// Application hint of a thread at an observation.
@@ -108,7 +110,7 @@ columns! { HintRow { step: U32, at_ns: U64, thread: U32, hint: several() } }
 columns! { |hint: &'a Hint| -> Hint {
     priority: I8 => hint.priority,
     qos_permille: U32 => hint.qos_permille.into(),
-    phase: Text => hint.phase.name(),
+    phase: SharedText => hint.phase.name(),
     workers: U32 => hint.workers,
 } => Hint::of(priority.into(), qos_permille, phase_of(&phase)? as u32, workers) }
 
@@ -130,7 +132,7 @@ pub struct EventRow {
 columns! { EventRow { step: U32, at_ns: U64, thread: U32, kind: several() } }
 
 columns! { |kind: &'a ThreadEventKind| -> ThreadEventKind {
-    kind: Text => kind.name(),
+    kind: SharedText => kind.name(),
     from_cpu: Maybe(U32) => moved(*kind).map(|(from, _)| from.0),
     to_cpu: Maybe(U32) => moved(*kind).map(|(_, to)| to.0),
 } => event_kind(&kind, from_cpu, to_cpu)? }
@@ -201,15 +203,27 @@ impl SampleRows {
         self.samples.truncate(rows);
     }
 
+    /// Keeps the samples that `keep` selects by index.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(usize, &SampleRow<'_>) -> bool) {
+        let mut kept = Self::default();
+        for (index, row) in self.samples.iter().enumerate() {
+            if keep(index, &row) {
+                kept.steps.push(self.steps[index]);
+                kept.samples.push_row(row);
+            }
+        }
+        *self = kept;
+    }
+
     /// Iterates over a range of the samples.
-    pub(super) fn range(&self, rows: Range<usize>) -> impl Iterator<Item = Row<'_>> + Clone {
+    pub(super) fn range(&self, rows: Range<usize>) -> impl Iterator<Item = SampleRow<'_>> + Clone {
         rows.filter_map(|row| self.samples.row(row))
     }
 }
 
 /// Metrics of a thread after a sample.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct MetricRow {
+pub struct RecordedMetrics {
     pub step: u32,
     pub at_ns: u64,
     pub thread: u32,
@@ -218,7 +232,7 @@ pub struct MetricRow {
 }
 
 // The other columns are named after the metrics.
-columns! { MetricRow { step: U32, at_ns: U64, thread: U32, ..Self::default() } }
+columns! { RecordedMetrics { step: U32, at_ns: U64, thread: U32, ..Self::default() } }
 
 /// Decision of a policy about a thread, with its reason.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -253,15 +267,15 @@ columns! { DecisionRow {
     step: U32,
     at_ns: U64,
     thread: U32,
-    target: Text,
+    target: SharedText,
     target_cpus: CpuList,
     weight: Maybe(U32),
     clamp_least: Newer(Maybe(U32), None),
     clamp_most: Newer(Maybe(U32), None),
-    rule: Text,
+    rule: SharedText,
     seen: Pairs("metric", "value"),
     alternatives: Pairs("group", "value"),
-    unit: Text,
+    unit: SharedText,
 } }
 
 /// Partition of a last-level cache for a class, set by a policy. The rows of one step together replace the earlier partitions.
@@ -288,9 +302,9 @@ pub struct ShareRow {
 columns! { ShareRow {
     step: U32,
     at_ns: U64,
-    class: Text,
-    members: Text,
-    llc: Text,
+    class: SharedText,
+    members: SharedText,
+    llc: SharedText,
     first: Maybe(U32),
     ways: Maybe(U32),
     bandwidth: Maybe(U32),
@@ -318,7 +332,7 @@ columns! { ClockRow {
     at_ns: U64,
     cpu: Maybe(U32),
     most_mhz: U32,
-    rule: Text,
+    rule: SharedText,
     seen: Pairs("metric", "value"),
 } }
 
@@ -375,9 +389,9 @@ columns! { ReadingRow {
     start_ns: U64,
     pid: Maybe(U32),
     thread: Maybe(U32),
-    name: Text,
+    name: SharedText,
     cpu: Maybe(U32),
-    core_type: Text,
+    core_type: SharedText,
     set: U32,
     enabled_ns: U64,
     running_ns: U64,
@@ -409,11 +423,11 @@ pub struct VirtualRow {
 columns! { VirtualRow {
     step: U32,
     at_ns: U64,
-    scope: Text,
-    place: Text,
+    scope: SharedText,
+    place: SharedText,
     thread: Maybe(U32),
     cpu: Maybe(U32),
-    name: Text,
-    unit: Text,
+    name: SharedText,
+    unit: SharedText,
     value: F64,
 } }

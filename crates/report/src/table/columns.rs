@@ -11,7 +11,7 @@ use arrow_schema::ArrowError;
 use super::{CompareProgram, CompareRun};
 
 /// Name of a column, and the function that returns its value.
-type Figure<T> = (&'static str, fn(&T) -> f64);
+type ScoreColumn<T> = (&'static str, fn(&T) -> f64);
 
 /// Returns a batch with one row per run.
 ///
@@ -19,7 +19,7 @@ type Figure<T> = (&'static str, fn(&T) -> f64);
 /// Fails never in practice, because all columns have as many rows as there are runs.
 pub fn score_columns(runs: &[CompareRun]) -> Result<RecordBatch, ArrowError> {
     let mut columns = names(runs);
-    let scores: [Figure<CompareRun>; 11] = [
+    let scores: [ScoreColumn<CompareRun>; 11] = [
         ("asp", |r| r.asp),
         ("stp", |r| r.stp),
         ("antt", |r| r.antt),
@@ -47,7 +47,7 @@ pub fn program_columns(runs: &[CompareRun]) -> Result<RecordBatch, ArrowError> {
     let programs: Vec<&CompareProgram> = runs.iter().flat_map(|r| &r.programs).collect();
     let mut columns = names(&repeated);
     columns.push(("program", words(programs.iter().map(|p| p.name.as_str()))));
-    let figures: [Figure<CompareProgram>; 4] = [
+    let figures: [ScoreColumn<CompareProgram>; 4] = [
         ("completion_s", |p| p.completion_s),
         ("alone_fast_s", |p| p.alone_fast_s),
         ("alone_slow_s", |p| p.alone_slow_s),

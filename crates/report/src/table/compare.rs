@@ -24,7 +24,7 @@ pub struct Comparison {
 
 /// Comparison with its conclusions about policies: the output of `steer compare --json`.
 #[derive(Clone, Debug, Serialize)]
-pub struct Judged<'a> {
+pub struct JudgedComparison<'a> {
     #[serde(flatten)]
     pub comparison: Comparison,
     pub rankings: &'a [Ranking],
@@ -32,7 +32,7 @@ pub struct Judged<'a> {
     pub verdict: String,
 }
 
-impl<'a> Judged<'a> {
+impl<'a> JudgedComparison<'a> {
     /// Creates the output from runs and their rankings.
     #[must_use]
     pub fn new(runs: Vec<CompareRun>, rankings: &'a [Ranking]) -> Self {

@@ -11,8 +11,10 @@ mod render;
 mod summary;
 
 pub use columns::{program_columns, score_columns};
-pub use compare::{COMPARE_SCHEMA, CompareProgram, CompareRun, Comparison, Judged};
+pub use compare::{COMPARE_SCHEMA, CompareProgram, CompareRun, Comparison, JudgedComparison};
 pub use divided::divided;
 pub use prose::{labelled, prose};
 pub use render::{comparison, csv, csv_summary, markdown, plain, programs, ranking};
-pub use summary::{Better, COMPLETION, METRICS, Metric, Spread, Summary, measured, summarise};
+pub use summary::{
+    Better, COMPLETION, METRICS, PolicySummary, ScoreMetric, SeedSpread, measured, summarise,
+};

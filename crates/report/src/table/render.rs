@@ -11,10 +11,10 @@ use countersteer_model::machine::SfSpread;
 use countersteer_model::printable::printable;
 
 use super::prose::{NARROWEST, USUAL, asked_columns, prose};
-use super::summary::{METRICS, Metric, Spread, Summary, columns, summarise};
+use super::summary::{METRICS, PolicySummary, ScoreMetric, SeedSpread, columns, summarise};
 use super::{Better, CompareProgram, CompareRun};
 use crate::format::number;
-use crate::judge::{Figure, Ranked, Ranking, lead};
+use crate::judge::{Ranked, Ranking, RelativeChange, lead};
 
 /// Tolerance: maximum relative difference of a program's times alone at which the cores count as equal.
 const EQUAL: f64 = 1e-6;
@@ -67,7 +67,7 @@ fn ranked(r: &Ranking) -> String {
         "energy/instr",
     ];
     table.set_header(head.map(bold));
-    let change = |value: Option<Figure>| value.map_or_else(|| "-".into(), |f| f.cell());
+    let change = |value: Option<RelativeChange>| value.map_or_else(|| "-".into(), |f| f.cell());
     let row = |p: &Ranked, note: &str| {
         let loser = (p.lost()).map_or_else(
             || "none".into(),
@@ -226,7 +226,7 @@ pub fn csv_summary(runs: &[CompareRun]) -> String {
         text += &[s.machine, s.workload, s.policy].map(quoted).join(",");
         text += &format!(",{}", s.runs.len());
         for metric in METRICS {
-            let Spread { median, min, max } = s.spread(metric);
+            let SeedSpread { median, min, max } = s.spread(metric);
             text += &format!(",{median},{min},{max}");
         }
         text.push('\n');
@@ -321,12 +321,12 @@ fn swapped(run: &CompareRun) -> String {
     ))
 }
 
-type Name = (&'static str, fn(&Summary<'_>) -> String);
+type Name = (&'static str, fn(&PolicySummary<'_>) -> String);
 
 /// Returns the columns that identify rows: the policy, and machine and workload if there are several.
-fn names(summaries: &[Summary<'_>]) -> Vec<Name> {
+fn names(summaries: &[PolicySummary<'_>]) -> Vec<Name> {
     let several =
-        |f: fn(&Summary<'_>) -> String| summaries.windows(2).any(|w| f(&w[0]) != f(&w[1]));
+        |f: fn(&PolicySummary<'_>) -> String| summaries.windows(2).any(|w| f(&w[0]) != f(&w[1]));
     let machine: Name = ("machine", |s| s.machine.to_owned());
     let workload: Name = ("workload", |s| s.workload.to_owned());
     let policy: Name = ("policy", |s| s.policy.to_owned());
@@ -425,8 +425,8 @@ fn text_of(table: &Table) -> String {
     text
 }
 
-fn shown(metric: &Metric, summary: &Summary<'_>) -> String {
-    let Spread { median, min, max } = summary.spread(metric);
+fn shown(metric: &ScoreMetric, summary: &PolicySummary<'_>) -> String {
+    let SeedSpread { median, min, max } = summary.spread(metric);
     let figure = |v: f64| {
         if metric.key == "migrations" {
             crate::format::count(v.round() as u64)
@@ -442,7 +442,7 @@ fn shown(metric: &Metric, summary: &Summary<'_>) -> String {
 }
 
 /// True if no policy of the same experiment has a better median, and at least one has a worse one.
-fn is_best(metric: &Metric, summary: &Summary<'_>, all: &[Summary<'_>]) -> bool {
+fn is_best(metric: &ScoreMetric, summary: &PolicySummary<'_>, all: &[PolicySummary<'_>]) -> bool {
     let mine = summary.spread(metric).median;
     let rivals: Vec<f64> = all
         .iter()

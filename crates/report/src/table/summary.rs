@@ -1,6 +1,6 @@
 //! Medians and ranges of scores over seeds.
 //!
-//! Input: runs. Output: a [`Summary`] for each machine, workload and policy, in order of first appearance.
+//! Input: runs. Output: a [`PolicySummary`] for each machine, workload and policy, in order of first appearance.
 
 use super::CompareRun;
 
@@ -15,7 +15,7 @@ pub enum Better {
 
 /// Row of the table of scores.
 #[derive(Clone, Copy, Debug)]
-pub struct Metric {
+pub struct ScoreMetric {
     pub key: &'static str,
     pub label: &'static str,
     /// Description of the score in a few words.
@@ -29,8 +29,8 @@ pub struct Metric {
 }
 
 /// Scores of comparison tables, in column order.
-pub const METRICS: &[Metric] = &[
-    Metric {
+pub const METRICS: &[ScoreMetric] = &[
+    ScoreMetric {
         key: "asp",
         label: "ASP",
         prose: "aggregate speed-up over the slowest cores",
@@ -38,7 +38,7 @@ pub const METRICS: &[Metric] = &[
         positive: false,
         of: |r| r.asp,
     },
-    Metric {
+    ScoreMetric {
         key: "stp",
         label: "STP",
         prose: "system throughput",
@@ -46,7 +46,7 @@ pub const METRICS: &[Metric] = &[
         positive: true,
         of: |r| r.stp,
     },
-    Metric {
+    ScoreMetric {
         key: "antt",
         label: "ANTT",
         prose: "mean slowdown",
@@ -54,7 +54,7 @@ pub const METRICS: &[Metric] = &[
         positive: true,
         of: |r| r.antt,
     },
-    Metric {
+    ScoreMetric {
         key: "unfairness",
         label: "unfairness",
         prose: "largest over smallest slowdown",
@@ -62,7 +62,7 @@ pub const METRICS: &[Metric] = &[
         positive: true,
         of: |r| r.unfairness,
     },
-    Metric {
+    ScoreMetric {
         key: "weighted_unfairness",
         label: "weighted unfairness",
         prose: "largest over smallest slowdown times the weight of the nice value",
@@ -70,7 +70,7 @@ pub const METRICS: &[Metric] = &[
         positive: true,
         of: |r| r.weighted_unfairness,
     },
-    Metric {
+    ScoreMetric {
         key: "ipc",
         label: "IPC",
         prose: "instructions per cycle, mean over programs",
@@ -78,7 +78,7 @@ pub const METRICS: &[Metric] = &[
         positive: true,
         of: |r| r.ipc,
     },
-    Metric {
+    ScoreMetric {
         key: "energy_per_instruction_nj",
         label: "nJ/instruction",
         prose: "energy of the whole machine per instruction",
@@ -86,7 +86,7 @@ pub const METRICS: &[Metric] = &[
         positive: true,
         of: |r| r.energy_per_instruction_nj,
     },
-    Metric {
+    ScoreMetric {
         key: "energy_per_run_j",
         label: "J/run",
         prose: "energy of the whole machine per completed run, each program with the same weight",
@@ -94,7 +94,7 @@ pub const METRICS: &[Metric] = &[
         positive: true,
         of: |r| r.energy_per_run_j,
     },
-    Metric {
+    ScoreMetric {
         key: "edp_js",
         label: "EDP (Js)",
         prose: "energy times delay, each per 10⁹ instructions",
@@ -102,7 +102,7 @@ pub const METRICS: &[Metric] = &[
         positive: true,
         of: |r| r.edp_js,
     },
-    Metric {
+    ScoreMetric {
         key: "migrations",
         label: "migrations",
         prose: "moves between CPUs in the whole experiment, whose length differs between policies",
@@ -113,7 +113,7 @@ pub const METRICS: &[Metric] = &[
 ];
 
 /// Leading score if the speeds of programs alone are unknown, as in runs on real machines.
-pub const COMPLETION: Metric = Metric {
+pub const COMPLETION: ScoreMetric = ScoreMetric {
     key: "completion_s",
     label: "completion (s)",
     prose: "geometric mean of the programs' completion times",
@@ -127,17 +127,17 @@ pub const COMPLETION: Metric = Metric {
 
 /// Returns the scores of a table in column order. Weighted unfairness is included only if programs differ in weight.
 #[must_use]
-pub fn columns(summaries: &[Summary<'_>]) -> Vec<&'static Metric> {
+pub fn columns(summaries: &[PolicySummary<'_>]) -> Vec<&'static ScoreMetric> {
     let mut runs = summaries.iter().flat_map(|s| &s.runs);
     let weighted = runs.any(|r| (r.weighted_unfairness - r.unfairness).abs() > 1e-9);
-    let is_shown = |m: &&Metric| weighted || m.key != "weighted_unfairness";
+    let is_shown = |m: &&ScoreMetric| weighted || m.key != "weighted_unfairness";
     METRICS.iter().filter(is_shown).collect()
 }
 
 /// Returns the scores that at least one of these runs has, in column order.
 #[must_use]
-pub fn measured(summaries: &[Summary<'_>]) -> Vec<&'static Metric> {
-    let has = |m: &Metric| {
+pub fn measured(summaries: &[PolicySummary<'_>]) -> Vec<&'static ScoreMetric> {
+    let has = |m: &ScoreMetric| {
         let values = summaries.iter().flat_map(|s| &s.runs).map(|r| (m.of)(r));
         values
             .filter(|v| !v.is_nan())
@@ -150,7 +150,7 @@ pub fn measured(summaries: &[Summary<'_>]) -> Vec<&'static Metric> {
 
 /// Median and range of a score over seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Spread {
+pub struct SeedSpread {
     /// Median; the mean of the two middle values if their number is even.
     pub median: f64,
     /// Smallest value.
@@ -159,7 +159,7 @@ pub struct Spread {
     pub max: f64,
 }
 
-impl Spread {
+impl SeedSpread {
     /// Computes the median and range of values; all zero without values.
     #[must_use]
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
@@ -180,7 +180,7 @@ impl Spread {
 
 /// Runs of one policy with one workload on one machine.
 #[derive(Clone, Debug)]
-pub struct Summary<'a> {
+pub struct PolicySummary<'a> {
     pub machine: &'a str,
     /// Name of the workload.
     pub workload: &'a str,
@@ -190,11 +190,11 @@ pub struct Summary<'a> {
     pub runs: Vec<&'a CompareRun>,
 }
 
-impl Summary<'_> {
+impl PolicySummary<'_> {
     /// Returns the median and range of a score over the runs.
     #[must_use]
-    pub fn spread(&self, metric: &Metric) -> Spread {
-        Spread::of(self.runs.iter().map(|r| (metric.of)(r)))
+    pub fn spread(&self, metric: &ScoreMetric) -> SeedSpread {
+        SeedSpread::of(self.runs.iter().map(|r| (metric.of)(r)))
     }
 
     /// True if both are of the same machine and workload.
@@ -204,7 +204,7 @@ impl Summary<'_> {
     }
 }
 
-impl Metric {
+impl ScoreMetric {
     /// True if value `a` of this score is better than value `b`.
     #[must_use]
     pub fn beats(&self, a: f64, b: f64) -> bool {
@@ -219,17 +219,17 @@ impl Metric {
 /// Groups runs by machine, workload and policy. Equal machines and workloads become adjacent; otherwise the order is
 /// kept.
 #[must_use]
-pub fn summarise(runs: &[CompareRun]) -> Vec<Summary<'_>> {
-    let mut summaries: Vec<Summary<'_>> = Vec::new();
+pub fn summarise(runs: &[CompareRun]) -> Vec<PolicySummary<'_>> {
+    let mut summaries: Vec<PolicySummary<'_>> = Vec::new();
     for run in runs {
-        let same = |s: &&mut Summary<'_>| {
+        let same = |s: &&mut PolicySummary<'_>| {
             (s.machine, s.workload, s.policy) == (&*run.machine, &*run.workload, &*run.policy)
         };
         if let Some(summary) = summaries.iter_mut().find(same) {
             summary.runs.push(run);
             continue;
         }
-        let new = Summary {
+        let new = PolicySummary {
             machine: &run.machine,
             workload: &run.workload,
             policy: &run.policy,
@@ -299,21 +299,21 @@ mod tests {
     #[test]
     fn medians_of_even_and_odd_numbers() {
         assert_eq!(
-            Spread::of([3.0, 1.0, 2.0]),
-            Spread {
+            SeedSpread::of([3.0, 1.0, 2.0]),
+            SeedSpread {
                 median: 2.0,
                 min: 1.0,
                 max: 3.0
             }
         );
         assert_eq!(
-            Spread::of([4.0, 1.0]),
-            Spread {
+            SeedSpread::of([4.0, 1.0]),
+            SeedSpread {
                 median: 2.5,
                 min: 1.0,
                 max: 4.0
             }
         );
-        assert_eq!(Spread::of([]), Spread::default());
+        assert_eq!(SeedSpread::of([]), SeedSpread::default());
     }
 }

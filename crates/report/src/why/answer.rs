@@ -8,7 +8,7 @@ use crate::format::{number, seconds};
 
 /// Explanation of a thread's CPU at a time of the run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Answer {
+pub struct Explanation {
     pub program: String,
     pub thread: u32,
     pub at_s: f64,
@@ -27,9 +27,9 @@ pub struct Answer {
     /// Last decision about the thread; `None` if the policy had not placed it.
     pub decision: Option<Decision>,
     /// Metrics at the time.
-    pub before: Vec<Figure>,
+    pub before: Vec<WhyFigure>,
     /// Metrics after the time.
-    pub after: Vec<Figure>,
+    pub after: Vec<WhyFigure>,
     /// Next migration of the thread; `None` if there is none.
     pub next_move: Option<NextMove>,
 }
@@ -48,14 +48,14 @@ pub struct Decision {
     /// Linux weight of the thread; `None` if it was not set.
     pub weight: Option<u32>,
     pub rule: String,
-    pub seen: Vec<Figure>,
+    pub seen: Vec<WhyFigure>,
     pub alternatives: Vec<Alternative>,
     /// Unit of the alternatives' values.
     pub unit: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figure {
+pub struct WhyFigure {
     pub name: String,
     pub value: f64,
 }
@@ -77,7 +77,7 @@ pub struct NextMove {
     pub cpu: u32,
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             program,
@@ -108,7 +108,7 @@ impl fmt::Display for Answer {
     }
 }
 
-impl Answer {
+impl Explanation {
     fn what_followed(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, after) in self.after.iter().enumerate() {
             let before = self.before.iter().find(|b| b.name == after.name);

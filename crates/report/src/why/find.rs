@@ -1,11 +1,11 @@
 //! Search for threads, CPUs and metrics in a record.
 
 use countersteer_model::engine::ThreadEventKind;
-use countersteer_model::sample::Row;
+use countersteer_model::sample::SampleRow;
 use countersteer_model::units::ThreadId;
 
-use super::State;
-use super::answer::{Figure, NextMove};
+use super::ThreadMoment;
+use super::answer::{NextMove, WhyFigure};
 
 use crate::error::ReportError;
 use crate::record::{Record, ThreadIdentity};
@@ -78,7 +78,7 @@ pub(super) fn alive<'a, 'b>(
     record: &'a Record,
     asked: &'b [ThreadIdentity],
     at_ns: u64,
-) -> Option<(&'b ThreadIdentity, State<'a>)> {
+) -> Option<(&'b ThreadIdentity, ThreadMoment<'a>)> {
     let step = record
         .steps
         .partition_point(|s| s.at_ns <= at_ns)
@@ -93,7 +93,12 @@ pub(super) fn alive<'a, 'b>(
 
 /// Returns the CPU of a thread at `at_ns`, and the time in ns at which the thread came to it. The source is spans or
 /// migrations if they were recorded, otherwise observations.
-pub(super) fn place(record: &Record, thread: u32, state: State<'_>, at_ns: u64) -> (u32, u64) {
+pub(super) fn place(
+    record: &Record,
+    thread: u32,
+    state: ThreadMoment<'_>,
+    at_ns: u64,
+) -> (u32, u64) {
     let mut here = (
         record
             .threads
@@ -137,7 +142,7 @@ pub(super) fn place(record: &Record, thread: u32, state: State<'_>, at_ns: u64) 
 
 /// Returns the last metrics of a thread up to `at_ns`, or the first ones after it. They are computed from samples if the
 /// policy used no metrics.
-pub(super) fn metrics(record: &Record, thread: u32, at_ns: u64, before: bool) -> Vec<Figure> {
+pub(super) fn metrics(record: &Record, thread: u32, at_ns: u64, before: bool) -> Vec<WhyFigure> {
     let mut rows = record
         .metrics
         .iter()
@@ -147,17 +152,17 @@ pub(super) fn metrics(record: &Record, thread: u32, at_ns: u64, before: bool) ->
     } else {
         rows.next()
     };
-    let mut figures: Vec<Figure> = (row.iter())
+    let mut figures: Vec<WhyFigure> = (row.iter())
         .flat_map(|r| record.metric_names.iter().zip(&r.values))
         .filter_map(|(name, value)| {
-            Some(Figure {
+            Some(WhyFigure {
                 name: name.to_string(),
                 value: (*value)?,
             })
         })
         .collect();
     if !figures.iter().any(|f| f.name == "ipc") {
-        figures.extend(ipc(record, thread, at_ns, before).map(|value| Figure {
+        figures.extend(ipc(record, thread, at_ns, before).map(|value| WhyFigure {
             name: "ipc".into(),
             value,
         }));
@@ -167,7 +172,7 @@ pub(super) fn metrics(record: &Record, thread: u32, at_ns: u64, before: bool) ->
 
 fn ipc(record: &Record, thread: u32, at_ns: u64, before: bool) -> Option<f64> {
     use countersteer_model::sample::Event::{Cycles, Instructions};
-    let of = |sample: &Row<'_>| {
+    let of = |sample: &SampleRow<'_>| {
         sample.thread() == Some(ThreadId(thread)) && (sample.end.0 <= at_ns) == before
     };
     let mut samples = record.samples.samples.iter().filter(of);

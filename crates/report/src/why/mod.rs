@@ -1,13 +1,13 @@
 //! Explanations of the CPUs of threads, for `steer why`.
 //!
-//! Input: a [`Record`], a program or thread, and a time. Output: an [`Answer`] with the thread's CPU, the last decision about
+//! Input: a [`Record`], a program or thread, and a time. Output: an [`Explanation`] with the thread's CPU, the last decision about
 //! it with metrics and alternatives, and the next migration.
 
 mod answer;
 mod find;
 
 pub(crate) use answer::metric as figure;
-pub use answer::{Alternative, Answer, Decision, Figure, NextMove};
+pub use answer::{Alternative, Decision, Explanation, NextMove, WhyFigure};
 
 use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::CpuId;
@@ -22,7 +22,7 @@ use crate::record::{DecisionRow, Detail, Record, ThreadIdentity, ThreadRow};
 ///
 /// # Errors
 /// Fails if the record has no such program or thread, if it has no tables, or if the time is outside the run.
-pub fn why(record: &Record, who: &str, at_s: f64) -> Result<Answer, ReportError> {
+pub fn why(record: &Record, who: &str, at_s: f64) -> Result<Explanation, ReportError> {
     if record.manifest.detail == Detail::Scores {
         return Err(ReportError::NotRecorded {
             what: "threads",
@@ -37,7 +37,7 @@ pub fn why(record: &Record, who: &str, at_s: f64) -> Result<Answer, ReportError>
             end_s,
         });
     }
-    let at_ns = (at_s * 1e9).round().max(0.0) as u64;
+    let at_ns = nanos(at_s);
     let asked = find::identities(record, who)?;
     let (identity, state) =
         find::alive(record, &asked, at_ns).ok_or_else(|| not_alive(record, &asked[0], at_s))?;
@@ -52,7 +52,7 @@ pub fn why(record: &Record, who: &str, at_s: f64) -> Result<Answer, ReportError>
         .iter()
         .rev()
         .find(|d| d.thread == identity.id.0 && d.at_ns <= at_ns);
-    Ok(Answer {
+    Ok(Explanation {
         program: identity.name.to_string(),
         thread: identity.id.0,
         at_s,
@@ -70,6 +70,11 @@ pub fn why(record: &Record, who: &str, at_s: f64) -> Result<Answer, ReportError>
         after: find::metrics(record, identity.id.0, at_ns, false),
         next_move: find::next_move(record, identity.id.0, at_ns),
     })
+}
+
+/// Converts a time in seconds to ns.
+pub(crate) fn nanos(at_s: f64) -> u64 {
+    (at_s * 1e9).round().max(0.0) as u64
 }
 
 fn not_alive(record: &Record, who: &ThreadIdentity, asked_s: f64) -> ReportError {
@@ -104,7 +109,7 @@ fn chosen<'a>(topology: &Topology, d: &'a DecisionRow) -> Option<&'a str> {
 
 fn explained(record: &Record, topology: &Topology, d: &DecisionRow) -> Decision {
     let chosen = chosen(topology, d);
-    let figure = |(name, value): &(std::sync::Arc<str>, f64)| Figure {
+    let figure = |(name, value): &(std::sync::Arc<str>, f64)| WhyFigure {
         name: name.to_string(),
         value: *value,
     };
@@ -141,4 +146,4 @@ fn explained(record: &Record, topology: &Topology, d: &DecisionRow) -> Decision 
 }
 
 /// State of a thread at an observation.
-pub(crate) type State<'a> = &'a ThreadRow;
+pub(crate) type ThreadMoment<'a> = &'a ThreadRow;

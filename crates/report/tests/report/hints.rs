@@ -12,9 +12,7 @@ use countersteer_model::policy::PolicyRng;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 use countersteer_policies::parse;
-use countersteer_report::record::{
-    Collector, Detail, Manifest, Record, ReplayEngine, compare_decisions,
-};
+use countersteer_report::record::{Collector, Detail, Manifest, Record, ReplayEngine};
 use rand::SeedableRng;
 
 use crate::records::Scratch;
@@ -96,8 +94,8 @@ fn different(record: &Record) -> (usize, usize) {
         &mut PolicyRng::seed_from_u64(3),
     )
     .unwrap();
-    let compared = compare_decisions(record, engine.decisions());
-    (compared.same as usize, usize::from(!compared.is_empty()))
+    let compared = engine.differences().unwrap();
+    (compared.same, usize::from(!compared.is_empty()))
 }
 
 #[test]

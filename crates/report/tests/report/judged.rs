@@ -1,9 +1,9 @@
 //! Tests that terminal, report and JSON print the values of one table.
 
 use countersteer_report::html::{Axis, ReportInput, render};
-use countersteer_report::judge::{Facts, Figure, Ranked, Ranking, judge};
+use countersteer_report::judge::{Facts, Ranked, Ranking, RelativeChange, judge};
 use countersteer_report::record::Detail;
-use countersteer_report::table::{self, CompareRun, Judged, METRICS};
+use countersteer_report::table::{self, CompareRun, JudgedComparison, METRICS};
 
 use crate::synthetic::{self, HYBRID};
 
@@ -68,7 +68,7 @@ fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
 }
 
 /// Returns the columns of the terminal and of the first screen, in their order.
-fn columns(p: &Ranked) -> [Figure; 3] {
+fn columns(p: &Ranked) -> [RelativeChange; 3] {
     [
         p.throughput,
         p.slowdown.unwrap(),
@@ -206,7 +206,7 @@ fn the_json_states_the_figures_of_the_table() {
     let runs = runs();
     let rankings: Vec<Ranking> = judge(&runs, &Facts::default());
     let best = &rankings[0].deployable[0];
-    let json = serde_json::to_value(Judged::new(runs, &rankings)).unwrap();
+    let json = serde_json::to_value(JudgedComparison::new(runs, &rankings)).unwrap();
     assert_eq!(json["schema"], "countersteer.compare/1");
     assert_eq!(json["runs"].as_array().unwrap().len(), 6);
     assert_eq!(json["verdict"], rankings[0].sentence());

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use countersteer_model::counters::{Owner, Plan, PlannedEvent, PlannedSet, Sample, Samples};
+use countersteer_model::counters::{Owner, PlannedEvent, PlannedSet, Sample, Samples, SetPlan};
 use countersteer_model::driver::{DriverConfig, Recorder, drive};
-use countersteer_model::engine::ThreadEventKind;
+use countersteer_model::engine::{Engine, ThreadEventKind};
 use countersteer_model::machine::Machine;
 use countersteer_model::placement::{
-    CacheClass, CacheShare, Clamp, ClockLimit, Members, Placement, Reason, Target, Ways,
+    CacheShare, Clamp, ClockLimit, Members, Placement, Reason, Target, WayClass, Ways,
 };
 use countersteer_model::policy::{Needs, Policy, PolicyRng, View};
 use countersteer_model::sample::Event;
@@ -18,7 +18,7 @@ use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ProgramId};
 use countersteer_report::ReportError;
 use countersteer_report::record::{
     Collector, CountingRecorder, Detail, Differences, LiveCollector, Record, ReplayEngine,
-    compare_decisions, compare_requests,
+    ThreadRow, compare_decisions,
 };
 use rand::SeedableRng;
 
@@ -175,16 +175,17 @@ fn foreign_newer_and_damaged_folders_are_distinguished() {
 }
 
 fn replayed(record: &Record, policy: &mut dyn Policy) -> Differences {
-    let mut engine = ReplayEngine::new(record).unwrap();
+    played(ReplayEngine::new(record).unwrap(), record, policy)
+}
+
+fn played(mut engine: ReplayEngine<'_>, record: &Record, policy: &mut dyn Policy) -> Differences {
     let config = DriverConfig {
         period: Nanos(record.manifest.period_ns),
         until: Nanos::NEVER,
     };
     let mut rng = PolicyRng::seed_from_u64(record.manifest.seed);
     drive(&mut engine, policy, &mut [], config, &mut rng).unwrap();
-    let mut differences = compare_decisions(record, engine.decisions());
-    compare_requests(record, engine.shares(), engine.clocks(), &mut differences);
-    differences
+    engine.differences().unwrap()
 }
 
 #[test]
@@ -253,7 +254,7 @@ impl Policy for Hinting {
             bandwidth: Some(50),
         };
         let members = Members::Programs(vec![ProgramId(1), ProgramId(4)]);
-        let class = CacheClass {
+        let class = WayClass {
             name: "one".into(),
             members,
             shares: vec![share],
@@ -561,7 +562,7 @@ fn what_is_counted_is_on_disk_by_period_and_nothing_is_complained_of() {
         scale: 1.0,
         event: Some(Event::Instructions),
     };
-    let plan = Plan::new(
+    let plan = SetPlan::new(
         vec![PlannedSet {
             events: vec![event],
         }],
@@ -617,4 +618,48 @@ fn what_is_counted_is_on_disk_by_period_and_nothing_is_complained_of() {
     let samples = record.samples.samples.iter();
     let instructions: Vec<_> = samples.map(|s| s.counts.get(Event::Instructions)).collect();
     assert_eq!(instructions, [Some(1e3), Some(2e3)]);
+}
+
+#[test]
+fn a_record_that_is_read_step_by_step_is_replayed_as_the_whole_one() {
+    let scratch = Scratch::new("stream");
+    let mut record = sample_record();
+    // More rows than are read at once and kept: the threads of many other programs, which sleep.
+    let sleepers = record.threads[0].clone();
+    let threads = std::mem::take(&mut record.threads);
+    for rows in threads.chunk_by(|a, b| a.step == b.step) {
+        record.threads.extend_from_slice(rows);
+        record.threads.extend((1000..1800).map(|thread| ThreadRow {
+            step: rows[0].step,
+            at_ns: rows[0].at_ns,
+            thread,
+            runnable: false,
+            ..sleepers.clone()
+        }));
+    }
+    assert!(record.threads.len() > 150_000, "{}", record.threads.len());
+    let dir = scratch.0.join("run.rec");
+    record.save(&dir).unwrap();
+    let in_memory = replayed(&record, &mut FastestFirst);
+    let engine = ReplayEngine::open(&dir).unwrap();
+    let streamed = played(engine, &record, &mut FastestFirst);
+    assert_eq!(streamed, in_memory);
+    assert!(streamed.same > 1000 && streamed.recorded == record.decisions.len());
+    // Rows that are missing are noticed, as they are when all is read at once.
+    let text = fs::read_to_string(dir.join("manifest.json")).unwrap();
+    let count = format!("\"events\": {}", record.events.len());
+    assert!(text.contains(&count));
+    fs::write(
+        dir.join("manifest.json"),
+        text.replace(&count, "\"events\": 7"),
+    )
+    .unwrap();
+    let mut engine = ReplayEngine::open(&dir).unwrap();
+    let watch = Default::default();
+    let failed = (0..record.steps.len()).find_map(|_| engine.observe(&watch, Nanos(0)).err());
+    let error = failed.unwrap().to_string();
+    assert!(
+        error.contains("events.parquet") && error.contains("manifest says 7"),
+        "{error}"
+    );
 }

@@ -140,13 +140,17 @@ enum { BPF_ANY, BPF_NOEXIST, BPF_EXIST, BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 
 #define SIM_UINT_key_size(v) char (*key)[v];
 #define SIM_UINT_value_size(v) char (*value)[v];
 #define __type(name, type_) typeof(type_) *name;
-#define __array(name, type_) typeof(type_) *name[]
+#define __array(name, type_) typeof(type_) **value; typeof(type_) *name[]
 #define __ulong(name, value) enum { name##_value = value } name
-#define SIM_TYPE(m) ((u32)(sizeof(*(m)->type) / sizeof(int)))
-#define SIM_ENTRIES(m) ((u32)(sizeof(*(m)->max_entries) / sizeof(int)))
-#define SIM_SHAPE(m) ((struct sim_map_shape){ SIM_TYPE(m), sizeof(*(m)->key), sizeof(*(m)->value), SIM_ENTRIES(m) })
-#define SIM_VALUES(m) ((struct sim_map_shape){ SIM_TYPE(m), 0, sizeof(*(m)->value), SIM_ENTRIES(m) })
-#define SIM_STORAGE(m) ((struct sim_map_shape){ SIM_TYPE(m), 0, sizeof(*(m)->value), 0 })
+/* Functions of libraries take any map; the simulator knows its shape from the variable's type. */
+struct sim_any_map { int (*type)[0]; char (*key)[0]; char (*value)[0]; int (*max_entries)[0]; };
+#define SIM_MAP(m) _Generic((m), void *: (struct sim_any_map *)NULL, default: (m))
+#define SIM_TYPE(m) ((u32)(sizeof(*SIM_MAP(m)->type) / sizeof(int)))
+#define SIM_ENTRIES(m) ((u32)(sizeof(*SIM_MAP(m)->max_entries) / sizeof(int)))
+#define SIM_SIZE(m, member) (sizeof(*SIM_MAP(m)->member))
+#define SIM_SHAPE(m) ((struct sim_map_shape){ SIM_TYPE(m), SIM_SIZE(m, key), SIM_SIZE(m, value), SIM_ENTRIES(m) })
+#define SIM_VALUES(m) ((struct sim_map_shape){ SIM_TYPE(m), 0, SIM_SIZE(m, value), SIM_ENTRIES(m) })
+#define SIM_STORAGE(m) ((struct sim_map_shape){ SIM_TYPE(m), 0, SIM_SIZE(m, value), 0 })
 #define bpf_map_lookup_elem(m, k) sim.map_lookup(sim.world, (void *)(m), SIM_SHAPE(m), (k), -1)
 #define bpf_map_lookup_percpu_elem(m, k, cpu) sim.map_lookup(sim.world, (void *)(m), SIM_SHAPE(m), (k), (s32)(cpu))
 #define bpf_map_update_elem(m, k, v, flags) sim.map_update(sim.world, (void *)(m), SIM_SHAPE(m), (k), (v), (flags))
@@ -238,107 +242,7 @@ static inline int bpf_strncmp(const char *a, u32 n, const char *b) { return __bu
 #define scx_bpf_dump(format, args...) do {} while (0)
 #define scx_bpf_dump_header() do {} while (0)
 
-/* Masks of CPUs. */
-#define SIM_WORDS (NR_CPUS / 64)
-static inline const struct cpumask *cast_mask(struct bpf_cpumask *mask) { return (const struct cpumask *)mask; }
-static inline struct bpf_cpumask *bpf_cpumask_create(void) { return calloc(1, sizeof(struct bpf_cpumask)); }
-static inline struct bpf_cpumask *bpf_cpumask_acquire(struct bpf_cpumask *m) { m->usage++; return m; }
-static inline void bpf_cpumask_release(struct bpf_cpumask *m) { if (m && --m->usage < 0) free(m); }
-static inline bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *m) { return cpu < NR_CPUS && (m->bits[cpu / 64] >> (cpu % 64) & 1); }
-static inline void bpf_cpumask_set_cpu(u32 cpu, struct bpf_cpumask *m) { if (cpu < NR_CPUS) m->cpumask.bits[cpu / 64] |= 1UL << (cpu % 64); }
-static inline void bpf_cpumask_clear_cpu(u32 cpu, struct bpf_cpumask *m) { if (cpu < NR_CPUS) m->cpumask.bits[cpu / 64] &= ~(1UL << (cpu % 64)); }
-static inline bool bpf_cpumask_test_and_set_cpu(u32 cpu, struct bpf_cpumask *m)
-{
-	bool was = bpf_cpumask_test_cpu(cpu, &m->cpumask);
-	bpf_cpumask_set_cpu(cpu, m);
-	return was;
-}
-static inline bool bpf_cpumask_test_and_clear_cpu(u32 cpu, struct bpf_cpumask *m)
-{
-	bool was = bpf_cpumask_test_cpu(cpu, &m->cpumask);
-	bpf_cpumask_clear_cpu(cpu, m);
-	return was;
-}
-/* The lowest CPU from `from` on that both masks have; the number of CPUs if there is none. */
-static inline u32 sim_next(const struct cpumask *a, const struct cpumask *b, u32 from)
-{
-	u32 n = sim.nr_cpus(sim.world);
-	for (u32 cpu = from; cpu < n; cpu++)
-		if (bpf_cpumask_test_cpu(cpu, a) && (!b || bpf_cpumask_test_cpu(cpu, b)))
-			return cpu;
-	return n;
-}
-static inline u32 sim_distribute(const struct cpumask *a, const struct cpumask *b)
-{
-	static u32 last[NR_CPUS];
-	u32 *mine = &last[bpf_get_smp_processor_id() % NR_CPUS], n = sim.nr_cpus(sim.world), cpu = sim_next(a, b, *mine + 1);
-	if (cpu >= n)
-		cpu = sim_next(a, b, 0);
-	if (cpu < n)
-		*mine = cpu;
-	return cpu;
-}
-static inline u32 bpf_cpumask_first(const struct cpumask *m) { return sim_next(m, NULL, 0); }
-static inline u32 bpf_cpumask_first_and(const struct cpumask *a, const struct cpumask *b) { return sim_next(a, b, 0); }
-static inline u32 bpf_cpumask_first_zero(const struct cpumask *m)
-{
-	u32 cpu = 0, n = sim.nr_cpus(sim.world);
-	while (cpu < n && bpf_cpumask_test_cpu(cpu, m))
-		cpu++;
-	return cpu;
-}
-static inline u32 bpf_cpumask_any_distribute(const struct cpumask *m) { return sim_distribute(m, NULL); }
-static inline u32 bpf_cpumask_any_and_distribute(const struct cpumask *a, const struct cpumask *b) { return sim_distribute(a, b); }
-static inline void bpf_cpumask_setall(struct bpf_cpumask *m)
-{
-	for (u32 cpu = 0; cpu < sim.nr_cpus(sim.world); cpu++)
-		bpf_cpumask_set_cpu(cpu, m);
-}
-static inline void bpf_cpumask_clear(struct bpf_cpumask *m) { __builtin_memset(&m->cpumask, 0, sizeof(m->cpumask)); }
-static inline void bpf_cpumask_copy(struct bpf_cpumask *to, const struct cpumask *from) { to->cpumask = *from; }
-static inline bool bpf_cpumask_and(struct bpf_cpumask *to, const struct cpumask *a, const struct cpumask *b)
-{
-	unsigned long any = 0;
-	for (int i = 0; i < SIM_WORDS; i++)
-		any |= to->cpumask.bits[i] = a->bits[i] & b->bits[i];
-	return any;
-}
-static inline void bpf_cpumask_or(struct bpf_cpumask *to, const struct cpumask *a, const struct cpumask *b)
-{
-	for (int i = 0; i < SIM_WORDS; i++)
-		to->cpumask.bits[i] = a->bits[i] | b->bits[i];
-}
-static inline void bpf_cpumask_xor(struct bpf_cpumask *to, const struct cpumask *a, const struct cpumask *b)
-{
-	for (int i = 0; i < SIM_WORDS; i++)
-		to->cpumask.bits[i] = a->bits[i] ^ b->bits[i];
-}
-static inline bool bpf_cpumask_equal(const struct cpumask *a, const struct cpumask *b) { return !__builtin_memcmp(a, b, sizeof(*a)); }
-static inline bool bpf_cpumask_intersects(const struct cpumask *a, const struct cpumask *b)
-{
-	for (int i = 0; i < SIM_WORDS; i++)
-		if (a->bits[i] & b->bits[i])
-			return true;
-	return false;
-}
-static inline bool bpf_cpumask_subset(const struct cpumask *a, const struct cpumask *b)
-{
-	for (int i = 0; i < SIM_WORDS; i++)
-		if (a->bits[i] & ~b->bits[i])
-			return false;
-	return true;
-}
-static inline u32 bpf_cpumask_weight(const struct cpumask *m)
-{
-	u32 count = 0;
-	for (int i = 0; i < SIM_WORDS; i++)
-		count += __builtin_popcountl(m->bits[i]);
-	return count;
-}
-static inline bool bpf_cpumask_empty(const struct cpumask *m) { return !bpf_cpumask_weight(m); }
-static inline bool bpf_cpumask_full(const struct cpumask *m) { return bpf_cpumask_weight(m) >= sim.nr_cpus(sim.world); }
-#define bpf_cpumask_populate(mask, from, size) (__builtin_memcpy((mask), (from), (size)), 0)
-#define __COMPAT_bpf_cpumask_populate bpf_cpumask_populate
+#include "masks.h"
 
 /* Tasks, CPUs and groups. */
 static inline struct task_struct *bpf_task_from_pid(s32 pid) { return sim.task_from_pid(sim.world, pid); }
@@ -363,9 +267,20 @@ static inline u32 scx_bpf_cpuperf_cur(s32 cpu) { return sim.cpuperf_cur(sim.worl
 static inline void scx_bpf_cpuperf_set(s32 cpu, u32 perf) { (void)cpu; (void)perf; }
 static inline u64 scx_bpf_now(void) { return sim.now(sim.world); }
 static inline u64 scx_clock_task(u32 cpu) { (void)cpu; return sim.now(sim.world); }
-static inline u64 scx_clock_pelt(u32 cpu) { (void)cpu; return sim.now(sim.world); }
+static inline u64 scx_clock_pelt(u32 cpu) { return sim.clock_pelt(sim.world, cpu); }
 static inline u64 scx_clock_virt(u32 cpu) { (void)cpu; return sim.now(sim.world); }
 static inline u64 scx_clock_irq(u32 cpu) { (void)cpu; return 0; }
+static inline struct rq *scx_bpf_cpu_rq(s32 cpu)
+{
+	static struct rq rqs[NR_CPUS];
+	if ((u32)cpu >= sim.nr_cpus(sim.world))
+		return NULL;
+	rqs[cpu].cpu = cpu;
+	rqs[cpu].curr = scx_bpf_cpu_curr(cpu);
+	rqs[cpu].clock = rqs[cpu].clock_task = sim.now(sim.world);
+	rqs[cpu].clock_pelt = scx_clock_pelt(cpu);
+	return &rqs[cpu];
+}
 extern struct cgroup sim_root;
 static inline struct cgroup *sim_group(void) { return &sim_root; }
 #define scx_bpf_task_cgroup(p) ((void)(p), sim_group())
@@ -471,6 +386,7 @@ static inline bool sim_next_bit(const u64 *words, u32 count, int *place)
 #define __COMPAT_scx_bpf_pick_any_cpu_node scx_bpf_pick_any_cpu_node
 #define __COMPAT_has_generic_reenq() true
 #define SCX_ENUM_INIT(skel)
+static inline int scx_lib_init(void) { return 0; }
 
 /* Lists and trees: short ones, so they are lists. */
 struct bpf_rb_node { struct bpf_rb_node *next; };
@@ -558,6 +474,12 @@ static inline u64 get_prandom_u64(void) { return ((u64)bpf_get_prandom_u32() << 
 static inline u64 scale_by_task_weight(const struct task_struct *p, u64 value) { return value * p->scx.weight / 100; }
 static inline u64 scale_by_task_weight_inverse(const struct task_struct *p, u64 value) { return value * 100 / p->scx.weight; }
 static inline bool is_migration_disabled(const struct task_struct *p) { return p->migration_disabled != 0; }
+
+/* The simulator does not count events. */
+struct scx_event_stats { u64 none; };
+#define scx_bpf_events(events, size) ((void)(events))
+#define __COMPAT_scx_bpf_events(events, size) ((void)(events))
+#define scx_read_event(events, name) ((void)(events), 0LL)
 
 /* Exit reports: the simulator keeps the text of an error itself. */
 struct user_exit_info { int kind; s64 exit_code; };

@@ -6,7 +6,7 @@ use std::ptr;
 use super::of;
 use crate::abi::MapShape;
 use crate::abi::errno::EINVAL;
-use crate::state::{Inside, Timer};
+use crate::state::{BpfTimer, Inside};
 use crate::world::World;
 
 pub(super) unsafe extern "C" fn map_lookup(
@@ -18,6 +18,9 @@ pub(super) unsafe extern "C" fn map_lookup(
 ) -> *mut u8 {
     // SAFETY: the world comes from the table.
     let world = unsafe { of(world) };
+    let Some(shape) = world.shape(map, shape) else {
+        return ptr::null_mut();
+    };
     let copy = usize::try_from(cpu).unwrap_or(world.state().this_cpu);
     if copy >= world.state().rqs.len() {
         return ptr::null_mut();
@@ -36,6 +39,9 @@ pub(super) unsafe extern "C" fn map_update(
 ) -> i64 {
     // SAFETY: the world comes from the table.
     let world = unsafe { of(world) };
+    let Some(shape) = world.shape(map, shape) else {
+        return -i64::from(EINVAL);
+    };
     let copy = world.state().this_cpu;
     // SAFETY: the scheduler's key and value, of the map's sizes.
     unsafe { world.maps().update(map, shape, (key, value), how, copy) }
@@ -57,8 +63,13 @@ pub(super) unsafe extern "C" fn map_push(
     value: *const u8,
     _: u64,
 ) -> i64 {
+    // SAFETY: the world comes from the table.
+    let world = unsafe { of(world) };
+    let Some(shape) = world.shape(map, shape) else {
+        return -i64::from(EINVAL);
+    };
     // SAFETY: the scheduler's value, of the map's size.
-    unsafe { of(world).maps().push(map, shape, value) }
+    unsafe { world.maps().push(map, shape, value) }
 }
 
 pub(super) unsafe extern "C" fn map_pop(
@@ -68,12 +79,17 @@ pub(super) unsafe extern "C" fn map_pop(
     value: *mut u8,
     keep: bool,
 ) -> i64 {
+    // SAFETY: the world comes from the table.
+    let world = unsafe { of(world) };
+    let Some(shape) = world.shape(map, shape) else {
+        return -i64::from(EINVAL);
+    };
     // SAFETY: the scheduler's room for a value, of the map's size.
-    unsafe { of(world).maps().pop(map, shape, value, keep) }
+    unsafe { world.maps().pop(map, shape, value, keep) }
 }
 
 /// Function that a scheduler wants called for each value of a map, and for a timer.
-type Callback = unsafe extern "C" fn(*mut c_void, *const u8, *mut u8, *mut c_void) -> i64;
+type MapCallback = unsafe extern "C" fn(*mut c_void, *const u8, *mut u8, *mut c_void) -> i64;
 
 pub(super) unsafe extern "C" fn map_each(
     world: *mut c_void,
@@ -86,8 +102,11 @@ pub(super) unsafe extern "C" fn map_each(
     let (world, callback) = unsafe {
         (
             of(world),
-            std::mem::transmute::<*mut c_void, Callback>(callback),
+            std::mem::transmute::<*mut c_void, MapCallback>(callback),
         )
+    };
+    let Some(shape) = world.shape(map, shape) else {
+        return -i64::from(EINVAL);
     };
     let copy = world.state().this_cpu;
     let keys = world.maps().keys(map, shape);
@@ -112,8 +131,13 @@ pub(super) unsafe extern "C" fn storage(
     initial: *const u8,
     how: u64,
 ) -> *mut u8 {
+    // SAFETY: the world comes from the table.
+    let world = unsafe { of(world) };
+    let Some(shape) = world.shape(map, shape) else {
+        return std::ptr::null_mut();
+    };
     // SAFETY: the scheduler's initial value, of the map's size.
-    unsafe { of(world).maps().storage(map, shape, owner, initial, how) }
+    unsafe { world.maps().storage(map, shape, owner, initial, how) }
 }
 
 pub(super) unsafe extern "C" fn storage_delete(
@@ -125,6 +149,16 @@ pub(super) unsafe extern "C" fn storage_delete(
     unsafe { of(world) }.maps().storage_delete(map, owner)
 }
 
+pub(super) unsafe extern "C" fn arena_alloc(world: *mut c_void, pages: u64) -> *mut c_void {
+    // SAFETY: the world comes from the table.
+    unsafe { of(world) }.maps().allocate(pages as usize)
+}
+
+pub(super) unsafe extern "C" fn arena_free(world: *mut c_void, at: *mut c_void, pages: u64) {
+    // SAFETY: the world comes from the table.
+    unsafe { of(world) }.maps().release(at, pages as usize);
+}
+
 pub(super) unsafe extern "C" fn timer_set(
     world: *mut c_void,
     timer: *mut c_void,
@@ -132,7 +166,7 @@ pub(super) unsafe extern "C" fn timer_set(
 ) -> i64 {
     // SAFETY: the world comes from the table.
     let mut state = unsafe { of(world) }.state();
-    let timer = state.timers.entry(timer as usize).or_insert(Timer {
+    let timer = state.timers.entry(timer as usize).or_insert(BpfTimer {
         callback: 0,
         due: None,
     });
@@ -179,6 +213,16 @@ pub(super) unsafe extern "C" fn timer_cancel(world: *mut c_void, timer: *mut c_v
 }
 
 impl World {
+    /// Returns the shape of a map; ends the simulation if it is not known.
+    fn shape(&self, map: *mut c_void, shape: MapShape) -> Option<MapShape> {
+        let known = self.maps().shape(map, shape);
+        if known.is_none() {
+            let why = "it uses a map that is no variable of its own: maps that user space makes are not simulated";
+            self.state().fail(why);
+        }
+        known
+    }
+
     /// Calls the callbacks of all timers that are due. Timers run on the first CPU.
     pub fn fire_timers(&self) {
         loop {
@@ -205,7 +249,7 @@ impl World {
             // SAFETY: the scheduler has set this callback for the timer; by the rules of `bpf_timer_set_callback`, it takes map,
             // key and value.
             let f = unsafe {
-                std::mem::transmute::<*mut c_void, Callback>(ptr::with_exposed_provenance_mut(
+                std::mem::transmute::<*mut c_void, MapCallback>(ptr::with_exposed_provenance_mut(
                     callback,
                 ))
             };

@@ -14,14 +14,14 @@ use maps::*;
 use queues::*;
 
 use crate::abi::errno::{EBUSY, EINVAL};
-use crate::abi::{CpuMask, Host, Task};
-use crate::idle::Request;
-use crate::state::{FIRST_PID, Place, State};
+use crate::abi::{CpuMask, HostFunctions, TaskStruct};
+use crate::idle::IdleRequest;
+use crate::state::{FIRST_PID, SchedState, TaskPlace};
 use crate::world::World;
 
 /// Table of the functions for the scheduler of one world.
-pub fn host(world: &World) -> Host {
-    Host {
+pub fn host(world: &World) -> HostFunctions {
+    HostFunctions {
         world: ptr::from_ref(world).cast_mut().cast(),
         error,
         print,
@@ -38,6 +38,7 @@ pub fn host(world: &World) -> Host {
         node_of,
         cpuperf_cap,
         cpuperf_cur,
+        clock_pelt,
         mask,
         test_and_clear_idle,
         pick_idle,
@@ -63,6 +64,8 @@ pub fn host(world: &World) -> Host {
         timer_set,
         timer_start,
         timer_cancel,
+        arena_alloc,
+        arena_free,
     }
 }
 
@@ -118,7 +121,7 @@ unsafe extern "C" fn nr_cpus(world: *mut c_void) -> u32 {
     unsafe { of(world) }.state().rqs.len() as u32
 }
 
-unsafe extern "C" fn current(world: *mut c_void) -> *mut Task {
+unsafe extern "C" fn current(world: *mut c_void) -> *mut TaskStruct {
     // SAFETY: the world comes from the table.
     let mut state = unsafe { of(world) }.state();
     let cpu = state.this_cpu;
@@ -126,24 +129,24 @@ unsafe extern "C" fn current(world: *mut c_void) -> *mut Task {
 }
 
 /// Task that a CPU runs: a thread's, or that of its idle loop.
-fn on_cpu(state: &mut State, cpu: usize) -> *mut Task {
+fn on_cpu(state: &mut SchedState, cpu: usize) -> *mut TaskStruct {
     match state.rqs[cpu].curr {
         Some(t) => state.thread(t).task,
         None => state.idle_tasks[cpu],
     }
 }
 
-unsafe extern "C" fn task_from_pid(world: *mut c_void, pid: i32) -> *mut Task {
+unsafe extern "C" fn task_from_pid(world: *mut c_void, pid: i32) -> *mut TaskStruct {
     // SAFETY: the world comes from the table.
     let state = unsafe { of(world) }.state();
     let row = usize::try_from(pid - FIRST_PID).ok();
     let thread = row.and_then(|row| state.threads.get(row));
     thread
-        .filter(|t| t.place != Place::Dead)
+        .filter(|t| t.place != TaskPlace::Dead)
         .map_or(ptr::null_mut(), |t| t.task)
 }
 
-unsafe extern "C" fn cpu_curr(world: *mut c_void, cpu: i32) -> *mut Task {
+unsafe extern "C" fn cpu_curr(world: *mut c_void, cpu: i32) -> *mut TaskStruct {
     // SAFETY: the world comes from the table.
     let mut state = unsafe { of(world) }.state();
     match existing(&state, cpu) {
@@ -153,18 +156,18 @@ unsafe extern "C" fn cpu_curr(world: *mut c_void, cpu: i32) -> *mut Task {
 }
 
 /// Number of a CPU; `None` if the machine lacks it.
-pub(super) fn existing(state: &State, cpu: i32) -> Option<usize> {
+pub(super) fn existing(state: &SchedState, cpu: i32) -> Option<usize> {
     usize::try_from(cpu)
         .ok()
         .filter(|cpu| *cpu < state.rqs.len())
 }
 
-unsafe extern "C" fn task_cpu(_: *mut c_void, task: *const Task) -> i32 {
+unsafe extern "C" fn task_cpu(_: *mut c_void, task: *const TaskStruct) -> i32 {
     // SAFETY: schedulers only have pointers to tasks that the simulator gave them.
     unsafe { (*task).thread_cpu as i32 }
 }
 
-unsafe extern "C" fn task_running(_: *mut c_void, task: *const Task) -> bool {
+unsafe extern "C" fn task_running(_: *mut c_void, task: *const TaskStruct) -> bool {
     // SAFETY: schedulers only have pointers to tasks that the simulator gave them.
     unsafe { (*task).on_cpu != 0 }
 }
@@ -190,6 +193,14 @@ unsafe extern "C" fn cpuperf_cap(world: *mut c_void, cpu: i32) -> u32 {
 unsafe extern "C" fn cpuperf_cur(world: *mut c_void, cpu: i32) -> u32 {
     // SAFETY: the world comes from the table.
     unsafe { cpuperf_cap(world, cpu) }
+}
+
+unsafe extern "C" fn clock_pelt(world: *mut c_void, cpu: i32) -> u64 {
+    // SAFETY: the world comes from the table.
+    let state = unsafe { of(world) }.state();
+    existing(&state, cpu).map_or(state.now, |cpu| {
+        state.rqs[cpu].load_clock(state.now, state.capacity[cpu])
+    })
 }
 
 unsafe extern "C" fn mask(world: *mut c_void, which: u32) -> *const CpuMask {
@@ -218,7 +229,7 @@ unsafe extern "C" fn pick_idle(world: *mut c_void, allowed: *const CpuMask, how:
 
 unsafe extern "C" fn select_default(
     world: *mut c_void,
-    task: *mut Task,
+    task: *mut TaskStruct,
     prev: i32,
     wake_flags: u64,
     within: *const CpuMask,
@@ -235,7 +246,7 @@ unsafe extern "C" fn select_default(
         allowed = allowed.and(unsafe { &*within });
     }
     let this_cpu = state.this_cpu;
-    let request = Request {
+    let request = IdleRequest {
         prev: prev.max(0) as usize,
         wake_flags,
         allowed,

@@ -5,8 +5,8 @@ use std::ptr;
 
 use super::{existing, of};
 use crate::abi::errno::{EEXIST, EINVAL, ENOENT};
-use crate::abi::{Task, flags};
-use crate::state::{Dispatch, Dsq, Inside, Place, State};
+use crate::abi::{TaskStruct, flags};
+use crate::state::{Dispatch, Dsq, Inside, SchedState, TaskPlace};
 
 pub(super) unsafe extern "C" fn create_dsq(world: *mut c_void, id: u64) -> i32 {
     // SAFETY: the world comes from the table.
@@ -32,7 +32,7 @@ pub(super) unsafe extern "C" fn destroy_dsq(world: *mut c_void, id: u64) {
 }
 
 /// Threads of a dispatch queue in their order; `None` if there is no such queue.
-fn queued(state: &State, id: u64, reversed: bool) -> Option<Vec<u32>> {
+fn queued(state: &SchedState, id: u64, reversed: bool) -> Option<Vec<u32>> {
     let local = |cpu: usize| {
         let queue = state.rqs.get(cpu).map(|rq| rq.local.iter().copied())?;
         Some(if reversed {
@@ -63,9 +63,9 @@ pub(super) unsafe extern "C" fn dsq_length(world: *mut c_void, id: u64) -> i32 {
 pub(super) unsafe extern "C" fn dsq_next(
     world: *mut c_void,
     id: u64,
-    after: *mut Task,
+    after: *mut TaskStruct,
     how: u64,
-) -> *mut Task {
+) -> *mut TaskStruct {
     // SAFETY: the world comes from the table.
     let mut state = unsafe { of(world) }.state();
     let Some(threads) = queued(&state, id, how & flags::ITER_REVERSED != 0) else {
@@ -84,7 +84,7 @@ pub(super) unsafe extern "C" fn dsq_next(
 
 pub(super) unsafe extern "C" fn insert(
     world: *mut c_void,
-    task: *mut Task,
+    task: *mut TaskStruct,
     dsq: u64,
     slice: u64,
     vtime: u64,
@@ -161,7 +161,7 @@ pub(super) unsafe extern "C" fn move_to_local(world: *mut c_void, dsq: u64) -> b
 pub(super) unsafe extern "C" fn move_task(
     world: *mut c_void,
     from: u64,
-    task: *mut Task,
+    task: *mut TaskStruct,
     dsq: u64,
     slice: u64,
     vtime: u64,
@@ -173,7 +173,7 @@ pub(super) unsafe extern "C" fn move_task(
     let Some(t) = state.of_task(task) else {
         return false;
     };
-    if state.thread(t).place != Place::Queue(from) {
+    if state.thread(t).place != TaskPlace::Queue(from) {
         return false;
     }
     // SAFETY: the borrow ends with the block.
@@ -233,7 +233,7 @@ pub(super) unsafe extern "C" fn reenqueue_local(world: *mut c_void) -> u32 {
         (cpu, std::mem::take(&mut state.rqs[cpu].local))
     };
     for t in &waiting {
-        world.state().thread(*t).place = Place::Held;
+        world.state().thread(*t).place = TaskPlace::Held;
         world.enqueue_runnable(*t, flags::ENQ_REENQ, cpu);
     }
     waiting.len() as u32

@@ -64,7 +64,7 @@ fn simulated(
         let scheduler: (Box<dyn Scheduler>, u64) = (Box::new(ext), seed);
         for (role, figures) in figures(
             &world::run(&topology, scheduler, (tasks, plugs(&key.set)), emulated),
-            world::caches(&key.machine),
+            world::groups(&key.machine),
         ) {
             sums.entry(role)
                 .or_default()

@@ -2,21 +2,21 @@
 //!
 //! Input: words, or a text for a shell; scans. Output: a command for each combination of values.
 
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 
 /// Most commands of a scan.
 const MOST: usize = 1_000;
 
 /// Parameter with its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scan {
+pub struct ParameterScan {
     pub name: String,
     pub values: Vec<String>,
 }
 
 /// Command to run, with the values it was made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Timed {
+pub struct TimedCommand {
     /// Text as a user would type it.
     pub text: String,
     pub words: Vec<String>,
@@ -33,7 +33,7 @@ pub fn words_of(text: &str) -> Vec<String> {
     ["sh", "-c", text].map(str::to_owned).to_vec()
 }
 
-impl Scan {
+impl ParameterScan {
     /// Numbers from `low` to `high`, `step` apart, with as many decimals as the texts have.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl Scan {
     pub fn range(name: &str, low: &str, high: &str, step: &str) -> anyhow::Result<Self> {
         let number = |text: &str| {
             let parsed = text.parse::<f64>().ok().filter(|n| n.is_finite());
-            parsed.ok_or_else(|| failure(Kind::Usage, format!("`{text}` is no number")))
+            parsed.ok_or_else(|| failure(FaultKind::Usage, format!("`{text}` is no number")))
         };
         let first = number(low)?;
         let last = number(high)?;
@@ -50,7 +50,7 @@ impl Scan {
         if by <= 0.0 || !(1.0..=MOST as f64).contains(&count) {
             let why =
                 format!("a scan from {low} to {high} by {step} has no values, or more than {MOST}");
-            return Err(failure(Kind::Usage, why));
+            return Err(failure(FaultKind::Usage, why));
         }
         let decimals = |text: &str| text.split_once('.').map_or(0, |(_, d)| d.len());
         let digits = decimals(low).max(decimals(step));
@@ -82,14 +82,17 @@ pub fn filled(text: &str, parameters: &[(String, String)]) -> String {
 ///
 /// # Errors
 /// A scan that the command does not name, or too many combinations.
-pub fn combinations(words: &[String], scans: &[Scan]) -> anyhow::Result<Vec<Timed>> {
-    let unused = |scan: &&Scan| {
+pub fn combinations(
+    words: &[String],
+    scans: &[ParameterScan],
+) -> anyhow::Result<Vec<TimedCommand>> {
+    let unused = |scan: &&ParameterScan| {
         let named = format!("{{{}}}", scan.name);
         words.iter().all(|word| !word.contains(&named))
     };
     if let Some(scan) = scans.iter().find(unused) {
         let why = format!("the command has no `{{{}}}` to replace", scan.name);
-        return Err(failure(Kind::Usage, why));
+        return Err(failure(FaultKind::Usage, why));
     }
     let mut all: Vec<Vec<(String, String)>> = vec![Vec::new()];
     for scan in scans {
@@ -103,17 +106,17 @@ pub fn combinations(words: &[String], scans: &[Scan]) -> anyhow::Result<Vec<Time
         all = all.iter().flat_map(with).collect();
         if all.len() > MOST {
             let why = format!("the scans have more than {MOST} combinations");
-            return Err(failure(Kind::Usage, why));
+            return Err(failure(FaultKind::Usage, why));
         }
     }
     let made = all.into_iter().map(|parameters| {
         let words: Vec<String> = words.iter().map(|w| filled(w, &parameters)).collect();
-        Timed::new(words, parameters)
+        TimedCommand::new(words, parameters)
     });
     Ok(made.collect())
 }
 
-impl Timed {
+impl TimedCommand {
     /// A single word that is more than a word is for a shell.
     fn new(words: Vec<String>, parameters: Vec<(String, String)>) -> Self {
         match words.as_slice() {
@@ -141,7 +144,7 @@ mod tests {
 
     #[test]
     fn scans_have_the_values_that_were_asked_for() {
-        let range = |low, high, step| Scan::range("n", low, high, step).map(|s| s.values);
+        let range = |low, high, step| ParameterScan::range("n", low, high, step).map(|s| s.values);
         assert_eq!(range("1", "4", "1").unwrap(), ["1", "2", "3", "4"]);
         assert_eq!(range("0.1", "0.4", "0.1").unwrap().len(), 4);
         assert_eq!(range("0", "1", "0.25").unwrap()[1], "0.25");
@@ -158,8 +161,8 @@ mod tests {
     #[test]
     fn every_combination_is_a_command() {
         let scans = [
-            Scan::list("a", "x,y"),
-            Scan::range("n", "1", "3", "1").unwrap(),
+            ParameterScan::list("a", "x,y"),
+            ParameterScan::range("n", "1", "3", "1").unwrap(),
         ];
         let made = combinations(&words("run {a} -t{n}"), &scans).unwrap();
         let texts: Vec<&str> = made.iter().map(|t| t.text.as_str()).collect();

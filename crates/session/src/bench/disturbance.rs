@@ -10,10 +10,10 @@ use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::CpuId;
 use countersteer_sysfs::files::{cpu, number};
 use countersteer_sysfs::procfs::Procfs;
-use countersteer_sysfs::sensors::{Place as Of, SensorSet};
+use countersteer_sysfs::sensors::{SensorPlace as Of, SensorSet};
 
-use super::places::Place;
-use super::runner::Run;
+use super::places::NamedCpus;
+use super::runner::EndedRun;
 
 /// Ticks per second of the kernel's `/proc/stat` (USER_HZ).
 const TICKS_PER_S: f64 = 100.0;
@@ -25,7 +25,7 @@ const LOAD: f64 = 0.05;
 const CLOCKS: f64 = 1.05;
 
 /// State of the machine at one time.
-struct Seen {
+struct MachineState {
     /// Busy ticks by CPU.
     busy: BTreeMap<CpuId, f64>,
     /// Thermal events so far, of all CPUs.
@@ -48,7 +48,7 @@ pub struct Observer {
     root: PathBuf,
     proc: Procfs,
     clocks: Option<SensorSet>,
-    before: Option<Seen>,
+    before: Option<MachineState>,
 }
 
 impl Observer {
@@ -68,7 +68,7 @@ impl Observer {
     }
 
     /// Adds what happened since [`Self::begin`] on the CPUs of a run.
-    pub fn end(&mut self, place: &Place, run: &Run, into: &mut Disturbance) {
+    pub fn end(&mut self, place: &NamedCpus, run: &EndedRun, into: &mut Disturbance) {
         let after = self.look();
         let Some(before) = self.before.take() else {
             return;
@@ -94,7 +94,7 @@ impl Observer {
         }
     }
 
-    fn look(&self) -> Seen {
+    fn look(&self) -> MachineState {
         let busy: BTreeMap<CpuId, f64> = self.proc.busy_ticks().into_iter().collect();
         let of = |id: &CpuId, name: &str| {
             let folder = cpu(&self.root, id.0).join("thermal_throttle");
@@ -104,7 +104,7 @@ impl Observer {
         let package = busy.keys().map(|id| of(id, "package_throttle_count"));
         let package = package.fold(0.0, f64::max);
         let cores: f64 = busy.keys().map(|id| of(id, "core_throttle_count")).sum();
-        Seen {
+        MachineState {
             throttled: cores + package,
             busy,
         }
@@ -155,19 +155,19 @@ impl Disturbance {
 #[cfg(test)]
 mod tests {
     use countersteer_fuzz::fake_root::write;
-    use countersteer_sysfs::launch::Ending;
+    use countersteer_sysfs::launch::ExitEnding;
 
     use super::*;
 
-    const RUN: Run = Run {
+    const RUN: EndedRun = EndedRun {
         elapsed_s: 2.0,
         user_s: 1.9,
         system_s: 0.1,
-        ending: Ending::Exited(0),
+        ending: ExitEnding::Exited(0),
     };
 
-    fn place() -> Place {
-        Place {
+    fn place() -> NamedCpus {
+        NamedCpus {
             name: "big".into(),
             cpus: "0".parse().unwrap(),
             siblings: "1".parse().unwrap(),
@@ -225,7 +225,7 @@ mod tests {
         let mut observer = Observer::new(root.path());
         let mut found = Disturbance::default();
         observer.begin();
-        let run = Run {
+        let run = EndedRun {
             user_s: 0.0,
             system_s: 0.0,
             ..RUN

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use countersteer_sysfs::launch::Ending;
+use countersteer_sysfs::launch::ExitEnding;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
@@ -11,20 +11,20 @@ pub enum BenchError {
     )]
     Failed {
         command: String,
-        ending: Ending,
+        ending: ExitEnding,
         /// From 1; warm-up runs count.
         run: u64,
     },
     #[error("the preparation `{command}` {}; no run follows one that is not prepared", ended(*.ending))]
-    Unprepared { command: String, ending: Ending },
+    Unprepared { command: String, ending: ExitEnding },
     #[error("cannot wait for a run: {0}")]
     Wait(io::Error),
 }
 
 /// Formats the end of a program: `failed with exit code 3`.
-pub fn ended(ending: Ending) -> String {
+pub fn ended(ending: ExitEnding) -> String {
     match ending {
-        Ending::Exited(code) => format!("failed with exit code {code}"),
-        Ending::Signaled(signal) => format!("was ended by signal {signal}"),
+        ExitEnding::Exited(code) => format!("failed with exit code {code}"),
+        ExitEnding::Signaled(signal) => format!("was ended by signal {signal}"),
     }
 }

@@ -1,18 +1,18 @@
 //! CPUs that a command is confined to, as users name them.
 //!
-//! Input: `all`, `each`, a core group of the machine or a CPU list. Output: [`Place`]s, with the kernel's CPU numbers.
+//! Input: `all`, `each`, a core group of the machine or a CPU list. Output: [`NamedCpus`]s, with the kernel's CPU numbers.
 
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::suggestion::suggestion;
 use countersteer_model::topology::GroupBy;
 use countersteer_sysfs::task::affinity;
 
-use crate::error::{Kind, failure};
-use crate::steering::here::Here;
+use crate::error::{FaultKind, failure};
+use crate::steering::here::SteeredMachine;
 
 /// CPUs under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct NamedCpus {
     pub name: String,
     /// By the kernel's numbers.
     pub cpus: CpuSet,
@@ -22,7 +22,7 @@ pub struct Place {
     pub confined: bool,
 }
 
-impl Place {
+impl NamedCpus {
     /// The affinity mask for a command; `None` leaves that of this process.
     pub fn mask(&self) -> Option<&CpuSet> {
         self.confined.then_some(&self.cpus)
@@ -33,7 +33,7 @@ impl Place {
 ///
 /// # Errors
 /// A name that means nothing here, or CPUs that this process may not use.
-pub fn places(wanted: &[String], here: &Here) -> anyhow::Result<Vec<Place>> {
+pub fn places(wanted: &[String], here: &SteeredMachine) -> anyhow::Result<Vec<NamedCpus>> {
     let allowed = affinity::mask(0)?.intersection(&here.pmus.online);
     let mut places = Vec::new();
     for name in wanted {
@@ -48,7 +48,7 @@ pub fn places(wanted: &[String], here: &Here) -> anyhow::Result<Vec<Place>> {
 }
 
 /// Returns a place for each core type that this process may use, fastest first.
-pub fn each(allowed: &CpuSet, here: &Here) -> Vec<Place> {
+pub fn each(allowed: &CpuSet, here: &SteeredMachine) -> Vec<NamedCpus> {
     let types = here.topology.groups_by(GroupBy::CoreType).iter();
     let found = types.map(|group| {
         let cpus = here.numbers.os_set(&group.cpus).intersection(allowed);
@@ -58,7 +58,7 @@ pub fn each(allowed: &CpuSet, here: &Here) -> Vec<Place> {
 }
 
 /// Creates a place of these CPUs.
-pub fn place(name: &str, cpus: CpuSet, confined: bool, here: &Here) -> Place {
+pub fn place(name: &str, cpus: CpuSet, confined: bool, here: &SteeredMachine) -> NamedCpus {
     let cores = here.topology.groups_by(GroupBy::Core).iter();
     let siblings = cores
         .map(|core| here.numbers.os_set(&core.cpus))
@@ -66,7 +66,7 @@ pub fn place(name: &str, cpus: CpuSet, confined: bool, here: &Here) -> Place {
         .flat_map(|core| core.iter().collect::<Vec<_>>())
         .filter(|cpu| !cpus.contains(*cpu))
         .collect();
-    Place {
+    NamedCpus {
         name: name.to_owned(),
         cpus,
         siblings,
@@ -74,19 +74,19 @@ pub fn place(name: &str, cpus: CpuSet, confined: bool, here: &Here) -> Place {
     }
 }
 
-fn cpus(name: &str, allowed: &CpuSet, here: &Here) -> anyhow::Result<CpuSet> {
+fn cpus(name: &str, allowed: &CpuSet, here: &SteeredMachine) -> anyhow::Result<CpuSet> {
     let cpus = match here.topology.group_named(name) {
         Some(group) => here.numbers.os_set(&group.cpus),
         None => name.parse().map_err(|_| unknown(name, here))?,
     };
     if cpus.is_empty() || !cpus.is_subset(allowed) {
         let why = format!("--on {name} are CPUs {cpus}; this process may use {allowed}");
-        return Err(failure(Kind::Usage, why));
+        return Err(failure(FaultKind::Usage, why));
     }
     Ok(cpus)
 }
 
-fn unknown(name: &str, here: &Here) -> anyhow::Error {
+fn unknown(name: &str, here: &SteeredMachine) -> anyhow::Error {
     let types = here.topology.groups_by(GroupBy::CoreType).iter();
     let caches = here.topology.groups_by(GroupBy::Llc).iter();
     let named = types.chain(caches).map(|g| g.name.as_str());
@@ -96,5 +96,5 @@ fn unknown(name: &str, here: &Here) -> anyhow::Error {
         suggestion(name, known.iter().copied()),
         known.join(", ")
     );
-    failure(Kind::Usage, why)
+    failure(FaultKind::Usage, why)
 }

@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 
 use countersteer_model::evidence::Evidence;
 use countersteer_model::trial::Gain;
-use countersteer_report::judge::trial::Limits as Words;
+use countersteer_report::judge::trial::TrialLimits as Words;
 use countersteer_report::judge::{self, Median, percent};
 use countersteer_report::{number, seconds, table};
-use countersteer_sysfs::launch::Ending;
+use countersteer_sysfs::launch::ExitEnding;
 use serde::Serialize;
 
-use super::series::{Arm, CONFIDENCE, Measured};
+use super::series::{BenchArm, CONFIDENCE, MeasuredArm};
 
-/// Layout of [`Findings`] as JSON.
+/// Layout of [`ArmResults`] as JSON.
 const SCHEMA: &str = "countersteer.bench/1";
 /// Runs shorter than this are mostly the start of a process.
 const SHORT_S: f64 = 0.005;
@@ -23,14 +23,14 @@ const DRIFT: f64 = 0.01;
 
 /// Counts of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Counts {
+pub struct RunCounts {
     pub instructions: f64,
     pub cycles: f64,
 }
 
 /// Result of an arm.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct ArmRow {
     pub command: String,
     pub on: String,
     /// CPUs in the kernel's list notation.
@@ -43,7 +43,7 @@ pub struct Row {
     pub user_s: f64,
     pub system_s: f64,
     /// Counted in a run of its own, which is not timed.
-    pub counts: Option<Counts>,
+    pub counts: Option<RunCounts>,
     /// Speed against the first arm, from pairs of runs of one round; an anytime-valid interval.
     pub against_first: Option<Gain>,
     pub times_s: Vec<f64>,
@@ -52,18 +52,18 @@ pub struct Row {
 
 /// Results of all arms that ran.
 #[derive(Clone, Debug, Serialize)]
-pub struct Findings {
+pub struct ArmResults {
     schema: &'static str,
-    pub arms: Vec<Row>,
+    pub arms: Vec<ArmRow>,
     pub warnings: Vec<String>,
 }
 
 /// Column of the table: its title, and the text of an arm.
-type Column = (&'static str, fn(&Row) -> String);
+type ArmColumn = (&'static str, fn(&ArmRow) -> String);
 
-impl Findings {
+impl ArmResults {
     /// Judges what was measured; `margin` is the equivalence margin of comparisons, as a fraction.
-    pub fn of(arms: &[Arm], measured: &[Measured], margin: f64) -> Self {
+    pub fn of(arms: &[BenchArm], measured: &[MeasuredArm], margin: f64) -> Self {
         let pairs = || arms.iter().zip(measured);
         let rows = pairs().enumerate().filter_map(|(nth, (arm, m))| {
             let gain = (nth > 0).then(|| {
@@ -91,9 +91,9 @@ impl Findings {
 
     /// The table.
     pub fn table(&self) -> String {
-        let differ = |of: fn(&Row) -> &str| self.arms.windows(2).any(|w| of(&w[0]) != of(&w[1]));
+        let differ = |of: fn(&ArmRow) -> &str| self.arms.windows(2).any(|w| of(&w[0]) != of(&w[1]));
         let counted = self.arms.iter().any(|row| row.counts.is_some());
-        let mut columns: Vec<Column> = Vec::new();
+        let mut columns: Vec<ArmColumn> = Vec::new();
         if differ(|row| &row.command) {
             columns.push(("command", |row| row.command.clone()));
         }
@@ -111,7 +111,7 @@ impl Findings {
             columns.push(("IPC", |row| count(row, |c| c.instructions / c.cycles, 3)));
         }
         let head: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
-        let cells = |row: &Row| columns.iter().map(|(_, cell)| cell(row)).collect();
+        let cells = |row: &ArmRow| columns.iter().map(|(_, cell)| cell(row)).collect();
         table::plain(&head, self.arms.iter().map(cells))
     }
 
@@ -120,8 +120,8 @@ impl Findings {
         let Some((first, others)) = self.arms.split_first() else {
             return Vec::new();
         };
-        let name = |row: &Row| {
-            let others_too = |of: fn(&Row) -> &str| self.arms.iter().any(|r| of(r) != of(first));
+        let name = |row: &ArmRow| {
+            let others_too = |of: fn(&ArmRow) -> &str| self.arms.iter().any(|r| of(r) != of(first));
             let mut words = Vec::new();
             if others_too(|r| &r.command) {
                 words.push(format!("`{}`", row.command));
@@ -135,7 +135,7 @@ impl Findings {
             confidence: 100.0 * CONFIDENCE,
             margin: 100.0 * margin,
         };
-        let sentence = |row: &Row| {
+        let sentence = |row: &ArmRow| {
             Some(compared(
                 &name(row),
                 &name(first),
@@ -148,7 +148,7 @@ impl Findings {
 
     /// The layout of `hyperfine --export-json`, whose `mean` and `stddev` are of the same runs.
     pub fn as_hyperfine(&self) -> serde_json::Value {
-        let result = |row: &Row| {
+        let result = |row: &ArmRow| {
             let n = row.times_s.len() as f64;
             let mean = row.times_s.iter().sum::<f64>() / n;
             let squares: f64 = row.times_s.iter().map(|s| (s - mean).powi(2)).sum();
@@ -167,12 +167,12 @@ impl Findings {
     }
 }
 
-fn row(arm: &Arm, measured: &Measured, against_first: Option<Gain>) -> Option<Row> {
+fn row(arm: &BenchArm, measured: &MeasuredArm, against_first: Option<Gain>) -> Option<ArmRow> {
     let runs = measured.runs.len();
-    let mean = |of: fn(&super::runner::Run) -> f64| {
+    let mean = |of: fn(&super::runner::EndedRun) -> f64| {
         measured.runs.iter().map(of).sum::<f64>() / runs as f64
     };
-    Some(Row {
+    Some(ArmRow {
         command: arm.command.text.clone(),
         on: arm.place.name.clone(),
         cpus: arm.place.cpus.to_string(),
@@ -206,7 +206,7 @@ fn ends(interval: Option<(f64, f64)>) -> String {
     )
 }
 
-fn count(row: &Row, of: impl Fn(&Counts) -> f64, digits: usize) -> String {
+fn count(row: &ArmRow, of: impl Fn(&RunCounts) -> f64, digits: usize) -> String {
     row.counts
         .as_ref()
         .map_or_else(|| "-".into(), |c| number(of(c), digits))
@@ -214,7 +214,7 @@ fn count(row: &Row, of: impl Fn(&Counts) -> f64, digits: usize) -> String {
 
 /// Compares an arm with another one in a sentence.
 pub fn compared(name: &str, first: &str, gain: &Gain, words: Words) -> String {
-    use countersteer_model::evidence::Verdict::{Equivalent, Faster, Slower};
+    use countersteer_model::evidence::GainDecision::{Equivalent, Faster, Slower};
     let Words { confidence, margin } = words;
     let Some(interval) = judge::trial::interval(gain) else {
         let pairs = gain.pairs;
@@ -236,7 +236,7 @@ pub fn compared(name: &str, first: &str, gain: &Gain, words: Words) -> String {
 }
 
 /// Sentences about runs whose figures are worth less than they look.
-pub fn warnings(measured: &Measured) -> Vec<String> {
+pub fn warnings(measured: &MeasuredArm) -> Vec<String> {
     let mut words = measured.disturbance.words();
     let Some(time) = measured.median() else {
         return words;
@@ -261,7 +261,7 @@ pub fn warnings(measured: &Measured) -> Vec<String> {
     let failed = measured
         .runs
         .iter()
-        .filter(|run| run.ending != Ending::Exited(0))
+        .filter(|run| run.ending != ExitEnding::Exited(0))
         .count();
     if failed > 0 {
         words.push(format!("{failed} runs failed"));

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::Nanos;
-use countersteer_sysfs::launch::{self, Ending};
+use countersteer_sysfs::launch::{self, ExitEnding};
 use countersteer_sysfs::pidfd;
 use countersteer_sysfs::poll::Poller;
 use signal_hook::consts::SIGKILL;
@@ -22,27 +22,27 @@ const WAIT: Nanos = Nanos::from_millis(60_000);
 
 /// Run that ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Run {
+pub struct EndedRun {
     pub elapsed_s: f64,
     pub user_s: f64,
     pub system_s: f64,
-    pub ending: Ending,
+    pub ending: ExitEnding,
 }
 
 /// Result of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Done {
-    Ended(Run),
+pub enum RunResult {
+    Ended(EndedRun),
     /// This process received a signal.
     Interrupted(i32),
 }
 
-pub struct Runner {
+pub struct CommandRunner {
     poller: Poller,
     shows_output: bool,
 }
 
-impl Runner {
+impl CommandRunner {
     /// From now on, signals end a run instead of this process.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Runner {
         words: &[String],
         cpus: Option<&CpuSet>,
         output: Option<&Path>,
-    ) -> anyhow::Result<Done> {
+    ) -> anyhow::Result<RunResult> {
         let nowhere = (!self.shows_output).then(|| Path::new(NOWHERE));
         let mut held = launch::hold(words, cpus, output.or(nowhere))?;
         let exits = pidfd::open(held.pid()).map_err(BenchError::Wait)?;
@@ -90,10 +90,10 @@ impl Runner {
         let elapsed_s = begun.elapsed().as_secs_f64();
         let ending = held.wait();
         if let Some(signal) = signal {
-            return Ok(Done::Interrupted(signal));
+            return Ok(RunResult::Interrupted(signal));
         }
         let after = countersteer_counters::children_cpu_time();
-        Ok(Done::Ended(Run {
+        Ok(RunResult::Ended(EndedRun {
             elapsed_s,
             user_s: after.0.since(before.0).as_secs_f64(),
             system_s: after.1.since(before.1).as_secs_f64(),
@@ -112,18 +112,18 @@ mod tests {
 
     #[test]
     fn a_run_has_its_time_and_its_end() {
-        let mut runner = Runner::new(false).unwrap();
+        let mut runner = CommandRunner::new(false).unwrap();
         let mut run = |words: &[&str]| match runner.run(&command(words), None, None).unwrap() {
-            Done::Ended(run) => run,
-            Done::Interrupted(signal) => panic!("interrupted by {signal}"),
+            RunResult::Ended(run) => run,
+            RunResult::Interrupted(signal) => panic!("interrupted by {signal}"),
         };
         let slept = run(&["sleep", "0.2"]);
         assert!(
             slept.elapsed_s >= 0.2 && slept.user_s + slept.system_s < 0.1,
             "{slept:?}"
         );
-        assert_eq!(slept.ending, Ending::Exited(0));
-        assert_eq!(run(&["sh", "-c", "exit 7"]).ending, Ending::Exited(7));
+        assert_eq!(slept.ending, ExitEnding::Exited(0));
+        assert_eq!(run(&["sh", "-c", "exit 7"]).ending, ExitEnding::Exited(7));
         let busy = run(&[
             "sh",
             "-c",

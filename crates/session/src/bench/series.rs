@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use countersteer_model::evidence::Evidence;
 use countersteer_model::policy::PolicyRng;
 use countersteer_report::judge::Median;
-use countersteer_sysfs::launch::Ending;
+use countersteer_sysfs::launch::ExitEnding;
 use rand::{RngExt, SeedableRng};
 
-use super::commands::{Timed, filled, words_of};
+use super::commands::{TimedCommand, filled, words_of};
 use super::disturbance::{Disturbance, Observer};
 use super::error::BenchError;
-use super::places::Place;
-use super::runner::{Done, Run, Runner};
+use super::places::NamedCpus;
+use super::runner::{CommandRunner, EndedRun, RunResult};
 use crate::notice;
 
 /// Confidence of all intervals.
@@ -30,21 +30,21 @@ const SOON: Duration = Duration::from_secs(2);
 
 /// Command on CPUs.
 #[derive(Clone, Debug)]
-pub struct Arm {
-    pub command: Timed,
-    pub place: Place,
+pub struct BenchArm {
+    pub command: TimedCommand,
+    pub place: NamedCpus,
 }
 
 /// Measurements of an arm.
 #[derive(Clone, Debug, Default)]
-pub struct Measured {
-    pub runs: Vec<Run>,
+pub struct MeasuredArm {
+    pub runs: Vec<EndedRun>,
     pub disturbance: Disturbance,
 }
 
 /// End of a series.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Limits {
+pub struct SeriesLimits {
     /// Number of rounds; nothing else counts then.
     pub repeat: Option<u64>,
     /// Half-width of each median's interval relative to it at which to end.
@@ -66,15 +66,15 @@ pub struct Conditions<'a> {
 }
 
 /// Arms, and how they are run.
-pub struct Series<'a> {
-    pub arms: &'a [Arm],
+pub struct ArmSeries<'a> {
+    pub arms: &'a [BenchArm],
     pub warmups: u64,
     pub conditions: Conditions<'a>,
-    pub limits: Limits,
+    pub limits: SeriesLimits,
     pub seed: u64,
 }
 
-impl Measured {
+impl MeasuredArm {
     /// Elapsed times in seconds, in the order of the runs.
     pub fn times_s(&self) -> Vec<f64> {
         self.runs.iter().map(|run| run.elapsed_s).collect()
@@ -117,10 +117,10 @@ fn ratios(pairs: impl Iterator<Item = (f64, f64)>) -> Evidence {
 /// # Errors
 /// A run fails or cannot be started.
 pub fn measure(
-    series: &Series<'_>,
-    runner: &mut Runner,
+    series: &ArmSeries<'_>,
+    runner: &mut CommandRunner,
     observer: &mut Observer,
-    measured: &mut [Measured],
+    measured: &mut [MeasuredArm],
 ) -> anyhow::Result<Option<i32>> {
     let mut rng = PolicyRng::seed_from_u64(series.seed);
     let mut order: Vec<usize> = (0..series.arms.len()).collect();
@@ -148,8 +148,8 @@ pub fn measure(
         for row in order.clone() {
             let arm = &series.arms[row];
             let run = match once(arm, series.conditions, round + 1, runner, observer)? {
-                Done::Interrupted(signal) => return Ok(Some(signal)),
-                Done::Ended(run) => run,
+                RunResult::Interrupted(signal) => return Ok(Some(signal)),
+                RunResult::Ended(run) => run,
             };
             if !is_warmup {
                 let measured = &mut measured[row];
@@ -166,19 +166,21 @@ pub fn measure(
 /// # Errors
 /// The run fails or cannot be started.
 pub fn once(
-    arm: &Arm,
+    arm: &BenchArm,
     conditions: Conditions<'_>,
     nth: u64,
-    runner: &mut Runner,
+    runner: &mut CommandRunner,
     observer: &mut Observer,
-) -> anyhow::Result<Done> {
+) -> anyhow::Result<RunResult> {
     if let Some(signal) = prepared(conditions, arm, runner)? {
-        return Ok(Done::Interrupted(signal));
+        return Ok(RunResult::Interrupted(signal));
     }
     observer.begin();
     let done = runner.run(&arm.command.words, arm.place.mask(), conditions.output)?;
     match done {
-        Done::Ended(run) if run.ending != Ending::Exited(0) && !conditions.ignores_failure => {
+        RunResult::Ended(run)
+            if run.ending != ExitEnding::Exited(0) && !conditions.ignores_failure =>
+        {
             Err(BenchError::Failed {
                 command: arm.command.text.clone(),
                 ending: run.ending,
@@ -193,17 +195,17 @@ pub fn once(
 /// Runs the preparation of a run; returns the signal that ended it.
 fn prepared(
     conditions: Conditions<'_>,
-    arm: &Arm,
-    runner: &mut Runner,
+    arm: &BenchArm,
+    runner: &mut CommandRunner,
 ) -> anyhow::Result<Option<i32>> {
     let Some(prepare) = conditions.prepare else {
         return Ok(None);
     };
     let command = filled(prepare, &arm.command.parameters);
     match runner.run(&words_of(&command), None, None)? {
-        Done::Interrupted(signal) => Ok(Some(signal)),
-        Done::Ended(run) if run.ending == Ending::Exited(0) => Ok(None),
-        Done::Ended(run) => Err(BenchError::Unprepared {
+        RunResult::Interrupted(signal) => Ok(Some(signal)),
+        RunResult::Ended(run) if run.ending == ExitEnding::Exited(0) => Ok(None),
+        RunResult::Ended(run) => Err(BenchError::Unprepared {
             command,
             ending: run.ending,
         }
@@ -211,8 +213,8 @@ fn prepared(
     }
 }
 
-impl Limits {
-    fn is_reached(&self, rounds: u64, measured: &[Measured], took: Duration) -> bool {
+impl SeriesLimits {
+    fn is_reached(&self, rounds: u64, measured: &[MeasuredArm], took: Duration) -> bool {
         if let Some(repeat) = self.repeat {
             return rounds >= repeat;
         }
@@ -237,7 +239,7 @@ impl Limits {
     }
 }
 
-impl Measured {
+impl MeasuredArm {
     fn is_within(&self, within: f64) -> bool {
         let precision = self.median().and_then(|m| m.precision());
         precision.is_some_and(|p| p <= within)
@@ -254,14 +256,14 @@ const fn is_looked_at(rounds: usize) -> bool {
 mod tests {
     use super::*;
 
-    fn measured(times_s: &[f64]) -> Measured {
-        let run = |s: &f64| Run {
+    fn measured(times_s: &[f64]) -> MeasuredArm {
+        let run = |s: &f64| EndedRun {
             elapsed_s: *s,
             user_s: 0.0,
             system_s: 0.0,
-            ending: Ending::Exited(0),
+            ending: ExitEnding::Exited(0),
         };
-        Measured {
+        MeasuredArm {
             runs: times_s.iter().map(run).collect(),
             disturbance: Disturbance::default(),
         }
@@ -277,38 +279,38 @@ mod tests {
     fn a_series_ends_when_it_was_asked_to() {
         let calm = [measured(&[1.0; 20]), measured(&[2.0; 20])];
         let soon = Duration::from_secs(1);
-        let reached = |limits: Limits, rounds| limits.is_reached(rounds, &calm, soon);
-        let repeat = |n| Limits {
+        let reached = |limits: SeriesLimits, rounds| limits.is_reached(rounds, &calm, soon);
+        let repeat = |n| SeriesLimits {
             repeat: Some(n),
-            ..Limits::default()
+            ..SeriesLimits::default()
         };
         assert!(!reached(repeat(30), 29) && reached(repeat(30), 30) && reached(repeat(2), 2));
-        assert!(!reached(Limits::default(), 9) && reached(Limits::default(), 10));
-        let within = Limits {
+        assert!(!reached(SeriesLimits::default(), 9) && reached(SeriesLimits::default(), 10));
+        let within = SeriesLimits {
             within: Some(0.01),
-            ..Limits::default()
+            ..SeriesLimits::default()
         };
         assert!(!reached(within, 19) && reached(within, 20));
-        let decided = Limits {
+        let decided = SeriesLimits {
             margin: Some(0.01),
-            ..Limits::default()
+            ..SeriesLimits::default()
         };
         assert!(reached(decided, 10));
-        let most = Limits {
+        let most = SeriesLimits {
             most: Some(soon),
-            ..Limits::default()
+            ..SeriesLimits::default()
         };
         assert!(reached(most, 1));
         let short = [measured(&[0.01; 10])];
-        assert!(!Limits::default().is_reached(10, &short, soon));
+        assert!(!SeriesLimits::default().is_reached(10, &short, soon));
     }
 
     #[test]
     fn intervals_that_end_a_series_keep_their_coverage() {
         let mut rng = PolicyRng::seed_from_u64(9);
-        let limits = Limits {
+        let limits = SeriesLimits {
             within: Some(0.01),
-            ..Limits::default()
+            ..SeriesLimits::default()
         };
         let mut holds = 0;
         for _ in 0..400 {

@@ -18,7 +18,7 @@ fn everything_that_does_not_work_has_a_remedy() {
     for root in [Path::new("/"), empty.path()] {
         for (name, _, finding) in examine(root) {
             assert_eq!(
-                finding.state == State::Works,
+                finding.state == FindingState::Works,
                 finding.remedy.is_empty(),
                 "{name}: {finding:?}"
             );
@@ -77,14 +77,14 @@ fn sched_ext_tells_absent_taken_and_forbidden_apart() {
     assert!(finding(&[state]).found.contains("type information"));
     let ops = ["sys/kernel/sched_ext", "root", "ops"].join("/");
     let taken = finding(&[state, btf, (&ops, "scx_rusty")]);
-    assert!(taken.found.contains("scx_rusty") && taken.state == State::Limited);
+    assert!(taken.found.contains("scx_rusty") && taken.state == FindingState::Limited);
     let off = ("sys/kernel/sched_ext/state", "disabled");
     let caps = |bits: &str| {
         let status = format!("Name:\tx\nTgid:\t7\nPPid:\t1\nCapEff:\t{bits}\n");
         finding(&[off, btf, ("proc/self/status", &status)]).state
     };
-    assert_eq!(caps("0000000000000000"), State::Limited);
-    assert_eq!(caps("000001ffffffffff"), State::Works);
+    assert_eq!(caps("0000000000000000"), FindingState::Limited);
+    assert_eq!(caps("000001ffffffffff"), FindingState::Works);
 }
 
 #[test]
@@ -118,6 +118,6 @@ fn a_counter_that_the_watchdog_holds_is_reported() {
     assert!(on.remedy.contains("nmi_watchdog=0"));
     assert_eq!(
         nmi_watchdog(root(&[("proc/sys/kernel/nmi_watchdog", "0\n")]).path()).state,
-        State::Works
+        FindingState::Works
     );
 }

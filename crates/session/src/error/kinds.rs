@@ -7,7 +7,7 @@ use countersteer_cache::signature::SignatureError;
 use countersteer_cache::trace::TraceError;
 use countersteer_cache::wire::WireError;
 use countersteer_counters::{CounterError, VendorError};
-use countersteer_lab::error::{Failure, Kind};
+use countersteer_lab::error::{FaultKind, PlainError};
 use countersteer_live::online::OnlineError;
 use countersteer_live::placer::EngineError;
 use countersteer_live::undo::JournalError;
@@ -29,16 +29,16 @@ use crate::bench::threads::error::ThreadsError;
 use crate::steering::error::SteeringError;
 use crate::waits::WaitsError;
 
-type Cause<'a> = &'a (dyn Error + 'static);
+type ErrorCause<'a> = &'a (dyn Error + 'static);
 
 /// Error type that has a kind, i.e. an exit code. `kind` returns `None` if the kind of the error's cause applies.
 trait HasKind: Error + 'static {
-    fn kind(&self) -> Option<Kind>;
+    fn kind(&self) -> Option<FaultKind>;
 }
 
 /// Functions that downcast an error to one type each, and return its kind. They cover all error types with a kind.
-const TYPES: &[fn(Cause<'_>) -> Option<Kind>] = &[
-    of::<Failure>,
+const TYPES: &[fn(ErrorCause<'_>) -> Option<FaultKind>] = &[
+    of::<PlainError>,
     of::<TextError>,
     of::<TraceError>,
     of::<SignatureError>,
@@ -57,7 +57,7 @@ const TYPES: &[fn(Cause<'_>) -> Option<Kind>] = &[
     of::<JournalError>,
     of::<countersteer_scx::ScxError>,
     #[cfg(feature = "scx")]
-    of::<countersteer_bpf::ScxError>,
+    of::<countersteer_bpf::KernelEngineError>,
     #[cfg(feature = "scx")]
     of::<countersteer_bpf::NoScx>,
     of::<LaunchError>,
@@ -71,12 +71,12 @@ const TYPES: &[fn(Cause<'_>) -> Option<Kind>] = &[
     of::<io::Error>,
 ];
 
-fn of<E: HasKind>(cause: Cause<'_>) -> Option<Kind> {
+fn of<E: HasKind>(cause: ErrorCause<'_>) -> Option<FaultKind> {
     cause.downcast_ref::<E>()?.kind()
 }
 
 /// Returns the kind of an error, without regard to its causes; `None` if the error has none.
-pub fn of_cause(cause: Cause<'_>) -> Option<Kind> {
+pub fn of_cause(cause: ErrorCause<'_>) -> Option<FaultKind> {
     TYPES.iter().find_map(|of| of(cause))
 }
 
@@ -84,8 +84,8 @@ pub fn of_cause(cause: Cause<'_>) -> Option<Kind> {
 macro_rules! always {
     ($($error:ty: $kind:ident),* $(,)?) => {
         $(impl HasKind for $error {
-            fn kind(&self) -> Option<Kind> {
-                Some(Kind::$kind)
+            fn kind(&self) -> Option<FaultKind> {
+                Some(FaultKind::$kind)
             }
         })*
     };
@@ -104,50 +104,50 @@ always! {
     Unavailable: Missing,
 }
 
-impl HasKind for Failure {
-    fn kind(&self) -> Option<Kind> {
+impl HasKind for PlainError {
+    fn kind(&self) -> Option<FaultKind> {
         Some(self.kind)
     }
 }
 
 impl HasKind for io::Error {
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<FaultKind> {
         Some(match self.kind() {
-            io::ErrorKind::NotFound => Kind::Missing,
+            io::ErrorKind::NotFound => FaultKind::Missing,
             // The contents were rejected by `countersteer_files`, or are not valid UTF-8.
-            io::ErrorKind::InvalidData => Kind::BadInput,
-            _ => Kind::Io,
+            io::ErrorKind::InvalidData => FaultKind::BadInput,
+            _ => FaultKind::Io,
         })
     }
 }
 
 impl HasKind for TraceError {
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<FaultKind> {
         match self {
             Self::Io { .. } => None,
             Self::Foreign { .. } | Self::Damaged { .. } | Self::Import { .. } => {
-                Some(Kind::BadInput)
+                Some(FaultKind::BadInput)
             }
         }
     }
 }
 
 impl HasKind for SignatureError {
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<FaultKind> {
         match self {
             Self::Io { .. } => None,
-            Self::Foreign { .. } | Self::Elf { .. } => Some(Kind::BadInput),
+            Self::Foreign { .. } | Self::Elf { .. } => Some(FaultKind::BadInput),
         }
     }
 }
 
 impl HasKind for ReportError {
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<FaultKind> {
         match self {
             Self::Read { .. } | Self::Thread { .. } => None,
             // Counts as an I/O error even if the output folder does not exist, because only missing inputs are
             // [`Kind::Missing`].
-            Self::Write { .. } | Self::CutShort { .. } => Some(Kind::Io),
+            Self::Write { .. } | Self::CutShort { .. } => Some(FaultKind::Io),
             Self::Taken { .. }
             | Self::Foreign { .. }
             | Self::Newer { .. }
@@ -158,72 +158,72 @@ impl HasKind for ReportError {
             | Self::NotAlive { .. }
             | Self::ReplayOver { .. }
             | Self::Draw { .. }
-            | Self::Text(_) => Some(Kind::BadInput),
-            Self::UnknownProgram { .. } => Some(Kind::Usage),
-            Self::Encode { .. } => Some(Kind::Internal),
+            | Self::Text(_) => Some(FaultKind::BadInput),
+            Self::UnknownProgram { .. } => Some(FaultKind::Usage),
+            Self::Encode { .. } => Some(FaultKind::Internal),
         }
     }
 }
 
 impl HasKind for SimError {
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<FaultKind> {
         match self {
             Self::Model(error) => error.kind(),
-            Self::OutOfTime { .. } => Some(Kind::Usage),
-            Self::Scheduler { .. } => Some(Kind::BadInput),
-            Self::Stuck { .. } => Some(Kind::Internal),
+            Self::OutOfTime { .. } => Some(FaultKind::Usage),
+            Self::Scheduler { .. } => Some(FaultKind::BadInput),
+            Self::Stuck { .. } => Some(FaultKind::Internal),
         }
     }
 }
 
 impl HasKind for countersteer_scx::ScxError {
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<FaultKind> {
         match self {
-            Self::NoSource { .. } | Self::NoCompiler { .. } => Some(Kind::Missing),
-            Self::BadParameter { .. } => Some(Kind::Usage),
+            Self::NoSource { .. } | Self::NoCompiler { .. } => Some(FaultKind::Missing),
+            Self::BadParameter { .. } => Some(FaultKind::Usage),
             Self::Lacking { .. }
             | Self::NotCompiled { .. }
             | Self::NotLoaded { .. }
-            | Self::NotStarted { .. } => Some(Kind::BadInput),
-            Self::Files { .. } => Some(Kind::Io),
+            | Self::NotStarted { .. } => Some(FaultKind::BadInput),
+            Self::Files { .. } => Some(FaultKind::Io),
         }
     }
 }
 
 impl HasKind for ProfileError {
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<FaultKind> {
         match self {
-            Self::EmptyCommand => Some(Kind::Usage),
+            Self::EmptyCommand => Some(FaultKind::Usage),
             Self::NotAProgram { .. }
             | Self::Architecture { .. }
             | Self::Raw { .. }
             | Self::Nothing { .. }
-            | Self::Interrupted { .. } => Some(Kind::BadInput),
+            | Self::Interrupted { .. } => Some(FaultKind::BadInput),
             // An incompatible plugin or QEMU is treated like a missing one.
             Self::NoQemu { .. }
             | Self::NotThere { .. }
             | Self::NoPlugin { .. }
             | Self::PluginRefused { .. }
             | Self::PluginVersion { .. }
-            | Self::NotFound { .. } => Some(Kind::Missing),
-            Self::NotExecutable { .. } | Self::Unwritable { .. } => Some(Kind::Io),
+            | Self::NotFound { .. } => Some(FaultKind::Missing),
+            Self::NotExecutable { .. } | Self::Unwritable { .. } => Some(FaultKind::Io),
             Self::Scratch { .. } | Self::Launch { .. } => None,
         }
     }
 }
 
 impl HasKind for CounterError {
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<FaultKind> {
         match self {
             Self::Spec(_)
             | Self::Metric(_)
             | Self::Plan(_)
             | Self::SystemOnly { .. }
-            | Self::Offline { .. } => Some(Kind::Usage),
-            Self::Malformed { .. } => Some(Kind::BadInput),
+            | Self::Offline { .. } => Some(FaultKind::Usage),
+            Self::Malformed { .. } => Some(FaultKind::BadInput),
             Self::Vendor(error) => error.kind(),
             Self::Gone { .. } | Self::Cgroup { .. } | Self::CgroupUncounted { .. } => {
-                Some(Kind::Missing)
+                Some(FaultKind::Missing)
             }
             Self::Launch(error) => error.kind(),
             Self::Forbidden { .. }
@@ -232,51 +232,51 @@ impl HasKind for CounterError {
             | Self::TooManyFiles { .. }
             | Self::Proc(_)
             | Self::Ring { .. }
-            | Self::System { .. } => Some(Kind::Io),
+            | Self::System { .. } => Some(FaultKind::Io),
             // `steer` does not count in regions of its own code, so this error is a defect.
-            Self::Region(_) => Some(Kind::Internal),
+            Self::Region(_) => Some(FaultKind::Internal),
         }
     }
 }
 
 impl HasKind for VendorError {
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<FaultKind> {
         match self {
             Self::Unreadable { source, .. } => HasKind::kind(source),
-            Self::Json { .. } | Self::Event { .. } | Self::Map { .. } => Some(Kind::BadInput),
+            Self::Json { .. } | Self::Event { .. } | Self::Map { .. } => Some(FaultKind::BadInput),
         }
     }
 }
 
 impl HasKind for OnlineError {
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<FaultKind> {
         match self {
             Self::Counters(error) => error.kind(),
             Self::Journal(error) => error.kind(),
             Self::File { .. } | Self::Process { .. } => None,
-            Self::Unavailable(_) | Self::Unable { .. } => Some(Kind::Missing),
+            Self::Unavailable(_) | Self::Unable { .. } => Some(FaultKind::Missing),
         }
     }
 }
 
 impl HasKind for EngineError {
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<FaultKind> {
         match self {
             Self::Journal(_) | Self::Counters(_) | Self::Scheduler(_) | Self::Ended { .. } => None,
-            Self::Uncounted(_) => Some(Kind::Io),
+            Self::Uncounted(_) => Some(FaultKind::Io),
         }
     }
 }
 
 #[cfg(feature = "scx")]
-impl HasKind for countersteer_bpf::ScxError {
-    fn kind(&self) -> Option<Kind> {
+impl HasKind for countersteer_bpf::KernelEngineError {
+    fn kind(&self) -> Option<FaultKind> {
         match self {
-            Self::TooBig { .. } | Self::Crowded { .. } => Some(Kind::Usage),
-            Self::Gone(_) => Some(Kind::Missing),
+            Self::TooBig { .. } | Self::Crowded { .. } => Some(FaultKind::Usage),
+            Self::Gone(_) => Some(FaultKind::Missing),
             Self::Counters(error) => error.kind(),
             Self::Journal(error) => error.kind(),
-            Self::Kernel { .. } | Self::Ejected { .. } => Some(Kind::Io),
+            Self::Kernel { .. } | Self::Ejected { .. } => Some(FaultKind::Io),
         }
     }
 }
@@ -287,72 +287,73 @@ always! {
 }
 
 impl HasKind for LaunchError {
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<FaultKind> {
         match self {
-            Self::NotFound { .. } => Some(Kind::Missing),
-            Self::Start { .. } | Self::Output { .. } => Some(Kind::Io),
+            Self::NotFound { .. } => Some(FaultKind::Missing),
+            Self::Start { .. } | Self::Output { .. } => Some(FaultKind::Io),
         }
     }
 }
 
 impl HasKind for DetectError {
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<FaultKind> {
         match self {
-            Self::Nothing { .. } => Some(Kind::Missing),
-            Self::Impossible { .. } => Some(Kind::BadInput),
+            Self::Nothing { .. } => Some(FaultKind::Missing),
+            Self::Impossible { .. } | Self::Description { .. } => Some(FaultKind::BadInput),
+            Self::Unpacked(_) => Some(FaultKind::Io),
         }
     }
 }
 
 impl HasKind for SteeringError {
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<FaultKind> {
         match self {
             Self::OtherMachine { .. }
             | Self::BoundPolicy { .. }
             | Self::UnavailablePolicy { .. }
             | Self::NoQueues
             | Self::NoLoopback(_)
-            | Self::UnknownSide { .. } => Some(Kind::Usage),
-            Self::Score { .. } | Self::FailedRun { .. } => Some(Kind::BadInput),
+            | Self::UnknownSide { .. } => Some(FaultKind::Usage),
+            Self::Score { .. } | Self::FailedRun { .. } => Some(FaultKind::BadInput),
             #[cfg(not(feature = "scx"))]
-            Self::NoScheduler => Some(Kind::Missing),
-            Self::NoControlGroup(_) | Self::NoForeground { .. } => Some(Kind::Missing),
+            Self::NoScheduler => Some(FaultKind::Missing),
+            Self::NoControlGroup(_) | Self::NoForeground { .. } => Some(FaultKind::Missing),
             Self::OtherUser { .. }
             | Self::SocketInUse(_)
             | Self::SchedulerEnded { .. }
             | Self::OtherScheduler { .. }
-            | Self::SchedulerLate { .. } => Some(Kind::Io),
-            Self::StuckPolicy => Some(Kind::Internal),
+            | Self::SchedulerLate { .. } => Some(FaultKind::Io),
+            Self::StuckPolicy => Some(FaultKind::Internal),
         }
     }
 }
 
 impl HasKind for BenchError {
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<FaultKind> {
         Some(match self {
-            Self::Failed { .. } | Self::Unprepared { .. } => Kind::BadInput,
-            Self::Wait(_) => Kind::Io,
+            Self::Failed { .. } | Self::Unprepared { .. } => FaultKind::BadInput,
+            Self::Wait(_) => FaultKind::Io,
         })
     }
 }
 
 impl HasKind for ThreadsError {
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<FaultKind> {
         Some(match self {
             Self::NoPlace { .. } | Self::NoChunkPlace { .. } | Self::NoAssignment { .. } => {
-                Kind::Usage
+                FaultKind::Usage
             }
-            Self::OtherAnswer { .. } => Kind::BadInput,
-            Self::Output(_) => Kind::Io,
+            Self::OtherAnswer { .. } => FaultKind::BadInput,
+            Self::Output(_) => FaultKind::Io,
         })
     }
 }
 
 impl HasKind for WaitsError {
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<FaultKind> {
         Some(match self {
-            Self::Unmeasured(_) => Kind::Missing,
-            Self::Panicked => Kind::Internal,
+            Self::Unmeasured(_) => FaultKind::Missing,
+            Self::Panicked => FaultKind::Internal,
         })
     }
 }

@@ -7,7 +7,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use countersteer_bpf::{NoScx, ScxError};
+use countersteer_bpf::{KernelEngineError, NoScx};
 use countersteer_cache::signature::SignatureError;
 use countersteer_cache::trace::TraceError;
 use countersteer_cache::wire::WireError;
@@ -30,7 +30,7 @@ use countersteer_sysfs::procfs::{PROC, ProcError};
 use countersteer_sysfs::topology::DetectError;
 use countersteer_sysfs::unavailable::Unavailable;
 
-use super::{Kind, failure, kind_of};
+use super::{FaultKind, failure, kind_of};
 use crate::steering::error::SteeringError;
 use crate::waits::WaitsError;
 
@@ -89,8 +89,8 @@ fn no_trace() -> ModelError {
     ModelError::NoTrace { profile: s() }
 }
 
-fn ejected() -> ScxError {
-    ScxError::Ejected {
+fn ejected() -> KernelEngineError {
+    KernelEngineError::Ejected {
         reason: s(),
         message: s(),
     }
@@ -111,11 +111,11 @@ macro_rules! are {
 #[test]
 fn kinds_are_the_exit_codes_of_the_readme() {
     let promised = [
-        (Kind::Usage, "wrong use"),
-        (Kind::BadInput, "a file that cannot be understood"),
-        (Kind::Missing, "something is missing"),
-        (Kind::Io, "reading or writing failed"),
-        (Kind::Internal, "a defect"),
+        (FaultKind::Usage, "wrong use"),
+        (FaultKind::BadInput, "a file that cannot be understood"),
+        (FaultKind::Missing, "something is missing"),
+        (FaultKind::Io, "reading or writing failed"),
+        (FaultKind::Internal, "a defect"),
     ];
     let codes = promised.map(|(kind, words)| format!("{} {words}", kind as u8));
     let readme = include_str!("../../../../README.md");
@@ -129,7 +129,7 @@ fn kinds_are_the_exit_codes_of_the_readme() {
 #[test]
 fn wrong_use_has_its_own_kind() {
     are!(
-        Kind::Usage,
+        FaultKind::Usage,
         ReportError::UnknownProgram {
             asked: s(),
             known: s(),
@@ -159,8 +159,8 @@ fn wrong_use_has_its_own_kind() {
             cpu: 1,
             online: s(),
         },
-        ScxError::Crowded { cpus: s() },
-        ScxError::TooBig {
+        KernelEngineError::Crowded { cpus: s() },
+        KernelEngineError::TooBig {
             what: "x",
             have: 2,
             most: 1,
@@ -188,7 +188,7 @@ fn wrong_use_has_its_own_kind() {
 fn what_a_file_says_has_its_own_kind() {
     let text = || TextError::value("x", "x");
     are!(
-        Kind::BadInput,
+        FaultKind::BadInput,
         text(),
         TraceError::Foreign { path: s() },
         TraceError::Damaged {
@@ -277,7 +277,7 @@ fn what_a_file_says_has_its_own_kind() {
         },
     );
     are!(
-        Kind::BadInput,
+        FaultKind::BadInput,
         CounterError::Malformed {
             path: path(),
             content: s(),
@@ -302,6 +302,10 @@ fn what_a_file_says_has_its_own_kind() {
             root: path(),
             problem: s(),
         },
+        DetectError::Description {
+            name: s(),
+            why: s()
+        },
         SteeringError::FailedRun {
             side: s(),
             status: failed(),
@@ -317,7 +321,7 @@ fn what_a_file_says_has_its_own_kind() {
 #[test]
 fn what_is_missing_has_its_own_kind() {
     are!(
-        Kind::Missing,
+        FaultKind::Missing,
         ProfileError::NoQemu {
             architecture: "x86_64"
         },
@@ -354,7 +358,7 @@ fn what_is_missing_has_its_own_kind() {
             why: s(),
             remedy: s(),
         },
-        ScxError::Gone(1),
+        KernelEngineError::Gone(1),
         NoScx::NoKernel,
         NoScx::Occupied(s()),
         SteeringError::NoControlGroup(path()),
@@ -365,7 +369,7 @@ fn what_is_missing_has_its_own_kind() {
 #[test]
 fn what_the_system_refuses_has_its_own_kind() {
     are!(
-        Kind::Io,
+        FaultKind::Io,
         journal(),
         proc_error(),
         ReportError::Write {
@@ -421,9 +425,9 @@ fn what_the_system_refuses_has_its_own_kind() {
             at: Nanos::ZERO,
         },
         ejected(),
-        ScxError::Journal(journal()),
-        ScxError::Counters(not_counted()),
-        ScxError::Kernel {
+        KernelEngineError::Journal(journal()),
+        KernelEngineError::Counters(not_counted()),
+        KernelEngineError::Kernel {
             what: "x",
             source: absent().into(),
         },
@@ -446,8 +450,8 @@ fn what_the_system_refuses_has_its_own_kind() {
 #[test]
 fn a_file_is_missing_or_cannot_be_read_by_the_word_of_the_system() {
     for (of, kind) in [
-        (io::ErrorKind::NotFound, Kind::Missing),
-        (io::ErrorKind::PermissionDenied, Kind::Io),
+        (io::ErrorKind::NotFound, FaultKind::Missing),
+        (io::ErrorKind::PermissionDenied, FaultKind::Io),
     ] {
         let source = || io::Error::from(of);
         are!(
@@ -496,7 +500,7 @@ fn a_file_is_missing_or_cannot_be_read_by_the_word_of_the_system() {
 #[test]
 fn the_rest_is_a_defect() {
     are!(
-        Kind::Internal,
+        FaultKind::Internal,
         anyhow!("x"),
         SimError::Stuck { at: Nanos::ZERO },
         CounterError::Region("x"),

@@ -7,7 +7,9 @@ use std::process::{Command, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use crate::interrupt::{self, Helper};
+use countersteer_sysfs::signals::block_sigpipe;
+
+use crate::interrupt::Helper;
 
 /// Time limit for the first line.
 const START: Duration = Duration::from_secs(5);
@@ -23,17 +25,15 @@ const LONGEST: u64 = 1 << 20;
 type Answered = Result<String, String>;
 
 /// Running module; dropping this value ends it.
-pub struct Process {
+pub struct RunningModule {
     child: Helper,
     /// Lines to write; `None` when the module's input has ended.
     ask: Option<Sender<String>>,
     answers: Receiver<Answered>,
 }
 
-impl Process {
+impl RunningModule {
     pub fn start(file: &Path) -> Result<Self, String> {
-        // A module may end before it has read its line.
-        interrupt::survive_closed_pipes().map_err(|why| why.to_string())?;
         let no_pipe = |why| format!("no pipe can be made: {why}");
         let (input, writer) = std::io::pipe().map_err(no_pipe)?;
         let (reader, output) = std::io::pipe().map_err(no_pipe)?;
@@ -98,7 +98,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for RunningModule {
     fn drop(&mut self) {
         self.ask = None;
         self.ended(END);
@@ -113,6 +113,10 @@ fn converse(
     asked: &Receiver<String>,
     answer: &Sender<Answered>,
 ) {
+    // A module may end before it has read its line.
+    if block_sigpipe().is_err() {
+        return;
+    }
     let mut reader = BufReader::new(reader);
     loop {
         let mut line = String::new();

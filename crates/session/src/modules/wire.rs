@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_model::counters::{Owner, Plan, Samples};
+use countersteer_model::counters::{Owner, Samples, SetPlan};
 use serde::{Deserialize, Serialize};
 
 /// First line of a module: its events and counters.
@@ -14,13 +14,13 @@ pub struct Hello {
     /// Event sets, as `-e` takes them.
     #[serde(default)]
     pub events: Vec<String>,
-    pub counters: Vec<Counter>,
+    pub counters: Vec<DeclaredCounter>,
 }
 
 /// Virtual counter that a module declares.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Counter {
+pub struct DeclaredCounter {
     pub name: String,
     #[serde(default)]
     pub unit: String,
@@ -33,13 +33,13 @@ pub struct Counter {
 
 /// Samples of one interval.
 #[derive(Debug, Serialize)]
-pub struct Window<'a> {
+pub struct IntervalSamples<'a> {
     window: u64,
-    rows: Vec<Row<'a>>,
+    rows: Vec<WireRow<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct Row<'a> {
+struct WireRow<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,13 +58,13 @@ struct Row<'a> {
 /// Answer of a module to a window.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Answer {
-    pub values: Vec<Value>,
+pub struct ModuleAnswer {
+    pub values: Vec<WireValue>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Value {
+pub struct WireValue {
     pub counter: String,
     /// Thread of the value; without it, the value is that of the whole machine.
     pub tid: Option<u32>,
@@ -87,8 +87,8 @@ impl Hello {
     }
 }
 
-impl<'a> Window<'a> {
-    pub fn of(window: u64, samples: &Samples, plan: &'a Plan) -> Self {
+impl<'a> IntervalSamples<'a> {
+    pub fn of(window: u64, samples: &Samples, plan: &'a SetPlan) -> Self {
         let row = |(number, sample): (usize, &countersteer_model::counters::Sample)| {
             let (pid, tid) = match sample.owner {
                 Owner::Thread { pid, tid } => (Some(pid), Some(tid)),
@@ -103,7 +103,7 @@ impl<'a> Window<'a> {
                 |(place, event): (usize, &'a countersteer_model::counters::PlannedEvent)| {
                     Some((&*event.name, samples.value(number, place)? * event.scale))
                 };
-            Row {
+            WireRow {
                 pid,
                 tid,
                 cpu: sample.cpu.map(|cpu| cpu.0),
@@ -126,7 +126,7 @@ impl<'a> Window<'a> {
     }
 }
 
-impl Answer {
+impl ModuleAnswer {
     pub fn parse(line: &str) -> Result<Self, String> {
         serde_json::from_str(line).map_err(|why| format!("its answer has no values: {why}"))
     }

@@ -3,18 +3,18 @@
 use std::path::Path;
 
 use countersteer_counters::{CoreTypes, Pmus};
-use countersteer_live::online::{Curves, Point, merged};
-use countersteer_model::profile::fit::{self, Fit};
+use countersteer_live::online::{OnlinePoint, OnlinePoints, merged};
+use countersteer_model::profile::fit::{self, FittedCurve};
 use countersteer_model::profile::{CoreTable, Source, TABLE_SCHEMA, TablePoint, Tabulated};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::CpuId;
 use serde::Serialize;
 
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 
 /// Summary of a program's miss curve on a core type.
 #[derive(Debug, Serialize)]
-pub struct Summary {
+pub struct CurveSummary {
     pub program: String,
     pub core_type: String,
     /// Number of measured points of the curve; each point is a counted interval.
@@ -35,15 +35,15 @@ pub struct Summary {
 /// No interval was counted.
 pub fn tabulated(
     name: &str,
-    curves: Curves,
+    curves: OnlinePoints,
     topology: &Topology,
     instructions: f64,
     how: &str,
-) -> anyhow::Result<(Tabulated, Vec<Summary>)> {
+) -> anyhow::Result<(Tabulated, Vec<CurveSummary>)> {
     if curves.is_empty() {
         let remedy = "give it more work, or shorter intervals (--dwell 100ms)";
         return Err(failure(
-            Kind::BadInput,
+            FaultKind::BadInput,
             format!("`{name}` ended, or slept, before an interval was counted; {remedy}"),
         ));
     }
@@ -91,29 +91,29 @@ fn core_type(pmu: &str, types: &CoreTypes, topology: &Topology) -> String {
         .clone()
 }
 
-fn ipc(point: &Point) -> f64 {
+fn ipc(point: &OnlinePoint) -> f64 {
     point.seen.instructions / point.seen.cycles
 }
 
-fn mpki(point: &Point) -> f64 {
+fn mpki(point: &OnlinePoint) -> f64 {
     1e3 * point.seen.misses / point.seen.instructions
 }
 
 fn table(
     program: &str,
     core_type: String,
-    points: Vec<Point>,
+    points: Vec<OnlinePoint>,
     whole_kib: f64,
-) -> (CoreTable, Summary) {
+) -> (CoreTable, CurveSummary) {
     let (cycles, time) = points.iter().fold((0.0, 0.0), |sum, p| {
         (sum.0 + p.seen.cycles, sum.1 + p.seen.running_ns)
     });
-    let of = |value: fn(&Point) -> f64| -> Vec<(f64, f64)> {
+    let of = |value: fn(&OnlinePoint) -> f64| -> Vec<(f64, f64)> {
         points.iter().map(|p| (p.cache_kib, value(p))).collect()
     };
     let fit = fit::falling(&of(mpki), whole_kib);
     let sizes = points.iter().map(|p| p.cache_kib);
-    let summary = Summary {
+    let summary = CurveSummary {
         program: program.into(),
         core_type: core_type.clone(),
         points: points.len(),
@@ -138,7 +138,7 @@ fn table(
 }
 
 /// Returns points at the sizes of the fitted curve: misses from the fit, IPC from `speeds`, which rise with the cache size.
-fn on_curve(fit: &Fit, speeds: &[(f64, f64)]) -> Vec<TablePoint> {
+fn on_curve(fit: &FittedCurve, speeds: &[(f64, f64)]) -> Vec<TablePoint> {
     let points = fit.curve.iter().zip(speeds);
     points
         .map(|((cache_kib, mpki), (_, ipc))| TablePoint {
@@ -150,8 +150,8 @@ fn on_curve(fit: &Fit, speeds: &[(f64, f64)]) -> Vec<TablePoint> {
 }
 
 /// Returns the observed points without a fit, for observations at too few cache sizes.
-fn as_seen(points: Vec<Point>) -> Vec<TablePoint> {
-    let all: Curves = [(String::new(), points)].into();
+fn as_seen(points: Vec<OnlinePoint>) -> Vec<TablePoint> {
+    let all: OnlinePoints = [(String::new(), points)].into();
     let points = merged(all).into_values().flatten();
     points
         .map(|p| TablePoint {
@@ -164,7 +164,7 @@ fn as_seen(points: Vec<Point>) -> Vec<TablePoint> {
 
 #[cfg(test)]
 mod tests {
-    use countersteer_live::online::Seen;
+    use countersteer_live::online::IntervalCounts;
     use countersteer_model::machine::Machine;
     use countersteer_model::profile::Profile;
 
@@ -175,16 +175,17 @@ mod tests {
     #[test]
     fn a_curve_becomes_a_profile_that_the_simulator_takes() {
         let topology = Topology::new(&Machine::parse("m", MACHINE).unwrap());
-        let point = |kib: f64, misses: f64| Point {
+        let point = |kib: f64, misses: f64| OnlinePoint {
             cache_kib: kib,
-            seen: Seen {
+            seen: IntervalCounts {
                 instructions: 1e9,
                 cycles: 1e9 + 100.0 * misses,
                 misses,
                 running_ns: 5e8,
             },
         };
-        let curves: Curves = [(String::new(), vec![point(1024.0, 4e6), point(4096.0, 1e6)])].into();
+        let curves: OnlinePoints =
+            [(String::new(), vec![point(1024.0, 4e6), point(4096.0, 1e6)])].into();
         let (profile, summaries) = tabulated("mcf", curves, &topology, 7e9, "h").unwrap();
         assert_eq!(summaries[0].form, None);
         let core = &profile.core[0];
@@ -199,7 +200,7 @@ mod tests {
         assert!(
             matches!(Profile::parse("p.toml", &text), Ok(Profile::Tabulated(p)) if p.giga_instructions == 7.0)
         );
-        let error = tabulated("mcf", Curves::new(), &topology, 0.0, "h")
+        let error = tabulated("mcf", OnlinePoints::new(), &topology, 0.0, "h")
             .unwrap_err()
             .to_string();
         assert!(error.contains("--dwell"), "{error}");
@@ -212,15 +213,15 @@ mod tests {
         let point = |nth: usize| {
             let cache_kib = whole * nth as f64 / 12.0;
             let misses = 2e6 + 3e7 * (-4.0 * cache_kib / whole).exp();
-            let seen = Seen {
+            let seen = IntervalCounts {
                 instructions: 1e9,
                 cycles: 1e9 + 100.0 * misses,
                 misses,
                 running_ns: 5e8,
             };
-            Point { cache_kib, seen }
+            OnlinePoint { cache_kib, seen }
         };
-        let curves: Curves = [(String::new(), (1..=12).map(point).collect())].into();
+        let curves: OnlinePoints = [(String::new(), (1..=12).map(point).collect())].into();
         let (profile, summaries) = tabulated("mcf", curves, &topology, 7e9, "h").unwrap();
         assert_eq!(summaries[0].form.as_deref(), Some("exponential"));
         assert!(summaries[0].error_mpki.unwrap() < 0.5, "{summaries:?}");

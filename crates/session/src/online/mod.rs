@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use countersteer_live::online::counted::OfProcess;
 use countersteer_live::online::duty::{Brake, Duty};
-use countersteer_live::online::ways::Ways;
-use countersteer_live::online::{Curves, Schedule, Source as _, Squeeze, sweep};
-use countersteer_live::undo::{Temporary, journal_folder, restore};
+use countersteer_live::online::ways::WaySqueeze;
+use countersteer_live::online::{OnlinePoints, OnlineSource as _, Schedule, Squeeze, sweep};
+use countersteer_live::undo::{TemporaryJournal, journal_folder, restore};
 use countersteer_model::profile::Tabulated;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos};
@@ -25,17 +25,17 @@ use countersteer_profiler::this_program;
 use countersteer_sysfs::procfs::PROC;
 use countersteer_sysfs::sensors::SensorSet;
 
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 use crate::interrupt;
 use crate::notice;
 use crate::steering::cleanup;
-pub use curve::Summary;
+pub use curve::CurveSummary;
 use curve::{tabulated, whole_kib};
 
 /// Method of limiting the cache of the measured program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
-pub enum By {
+pub enum SqueezeMethod {
     /// Way masks (resctrl)
     Ways,
     /// Co-runners that compete for the cache and are slowed down in steps
@@ -47,26 +47,28 @@ pub struct Online<'a> {
     /// PIDs of the running programs to measure, which share a cache; empty if a command is started.
     pub pids: &'a [u32],
     pub command: &'a [String],
-    pub by: Option<By>,
+    pub by: Option<SqueezeMethod>,
     pub rounds: u32,
     pub dwell: Nanos,
     pub name: Option<&'a str>,
     /// Events to count: instructions, cycles and misses, or substitutes for them.
     pub events: &'a str,
+    /// Directory with the machine's `sys`: `/`, or a tree that imitates a machine.
+    pub root: &'a Path,
 }
 
 /// Program whose miss curve is measured.
-struct Program {
+struct SqueezedProgram {
     pid: u32,
     child: Option<Child>,
     name: String,
 }
 
-impl Program {
+impl SqueezedProgram {
     fn started(command: &[String]) -> anyhow::Result<Self> {
         let [program, arguments @ ..] = command else {
             return Err(failure(
-                Kind::Usage,
+                FaultKind::Usage,
                 "name processes with -p, or a program after `--`",
             ));
         };
@@ -84,7 +86,7 @@ impl Program {
     fn running(pid: u32) -> anyhow::Result<Self> {
         let name = PROC.name_of(pid)?.ok_or_else(|| {
             failure(
-                Kind::Missing,
+                FaultKind::Missing,
                 format!("there is no process {pid}; see `ps`"),
             )
         })?;
@@ -120,12 +122,12 @@ impl Drop for CoRunners {
 }
 
 /// Starts the command, or looks up the given PIDs. Returns the programs to measure, each with a unique name.
-fn programs(online: &Online<'_>) -> anyhow::Result<Vec<Program>> {
-    let mut programs: Vec<Program> = match online.pids {
-        [] => vec![Program::started(online.command)?],
+fn programs(online: &Online<'_>) -> anyhow::Result<Vec<SqueezedProgram>> {
+    let mut programs: Vec<SqueezedProgram> = match online.pids {
+        [] => vec![SqueezedProgram::started(online.command)?],
         pids => pids
             .iter()
-            .map(|pid| Program::running(*pid))
+            .map(|pid| SqueezedProgram::running(*pid))
             .collect::<Result<_, _>>()?,
     };
     if let (Some(name), [only]) = (online.name, programs.as_mut_slice()) {
@@ -144,7 +146,7 @@ fn programs(online: &Online<'_>) -> anyhow::Result<Vec<Program>> {
 /// Checks the options before any program starts or any setting changes; returns an error if they are invalid.
 fn check(online: &Online<'_>) -> anyhow::Result<()> {
     let several = online.pids.len() > 1;
-    let usage = |why: &str| Err(failure(Kind::Usage, why));
+    let usage = |why: &str| Err(failure(FaultKind::Usage, why));
     let twice = (1..online.pids.len()).any(|n| online.pids[..n].contains(&online.pids[n]));
     if twice {
         return usage("a process is named twice; give each -p once");
@@ -157,10 +159,10 @@ fn check(online: &Online<'_>) -> anyhow::Result<()> {
 }
 
 /// Miss curves that were measured.
-pub struct Measured {
+pub struct MeasuredCurves {
     /// Exit code of the program that was started, or 0.
     pub exit_code: u8,
-    pub summaries: Vec<Summary>,
+    pub summaries: Vec<CurveSummary>,
 }
 
 /// Measures the miss curves of the programs, one after the other, and passes each program's profile to `keep`.
@@ -170,18 +172,18 @@ pub struct Measured {
 pub fn run(
     online: &Online<'_>,
     keep: &mut dyn FnMut(&str, &Tabulated) -> anyhow::Result<()>,
-) -> anyhow::Result<Measured> {
+) -> anyhow::Result<MeasuredCurves> {
     check(online)?;
-    let machine = countersteer_sysfs::topology::detect(Path::new("/"))?;
+    let machine = countersteer_sysfs::topology::detect(online.root)?;
     let topology = Topology::new(&machine);
     // Restores settings that an earlier, killed run has changed.
     restore(&journal_folder())?;
     // Declared before the changes, so it is dropped after all of them.
     let _cleanup = cleanup::start();
-    let mut undo = Temporary::begin(&journal_folder())?;
+    let mut undo = TemporaryJournal::begin(&journal_folder())?;
     let stopped = interrupt::flag()?;
     let mut programs = programs(online)?;
-    let mut measured: Vec<Summary> = Vec::new();
+    let mut measured: Vec<CurveSummary> = Vec::new();
     let mut code = 0;
     for nth in 0..programs.len() {
         let others: Vec<u32> = programs.iter().map(|p| p.pid).collect();
@@ -202,7 +204,7 @@ pub fn run(
         keep(&program.name, &profile)?;
     }
     drop(undo);
-    Ok(Measured {
+    Ok(MeasuredCurves {
         exit_code: code as u8,
         summaries: measured,
     })
@@ -210,34 +212,34 @@ pub fn run(
 
 fn curves(
     online: &Online<'_>,
-    program: &mut Program,
+    program: &mut SqueezedProgram,
     others: &[u32],
     topology: &Topology,
-    undo: &mut Temporary,
+    undo: &mut TemporaryJournal,
     stopped: &AtomicBool,
-) -> anyhow::Result<(Curves, &'static str)> {
-    let root = Path::new("/");
-    let by = online.by.unwrap_or(if Ways::possible(root) {
-        By::Ways
+) -> anyhow::Result<(OnlinePoints, &'static str)> {
+    let root = online.root;
+    let by = online.by.unwrap_or(if WaySqueeze::possible(root) {
+        SqueezeMethod::Ways
     } else {
-        By::CoRunners
+        SqueezeMethod::CoRunners
     });
     let mut fillers = CoRunners(Vec::new());
     let mut squeeze: Box<dyn Squeeze> = match by {
-        By::Ways => {
+        SqueezeMethod::Ways => {
             let kib = whole_kib(topology);
-            Box::new(Ways::open(root, &program.threads(), kib, undo)?)
+            Box::new(WaySqueeze::open(root, &program.threads(), kib, undo)?)
         }
-        By::CoRunners if others.is_empty() => {
-            let brakes = brakes_of_fillers(&mut fillers, topology, undo)?;
+        SqueezeMethod::CoRunners if others.is_empty() => {
+            let brakes = brakes_of_fillers(&mut fillers, topology, root, undo)?;
             let pids: Vec<u32> = fillers.0.iter().map(Child::id).collect();
-            Box::new(duty(program, brakes, &pids, topology, online.events)?)
+            Box::new(duty(program, brakes, &pids, topology, online)?)
         }
-        By::CoRunners => {
+        SqueezeMethod::CoRunners => {
             let brake = |pid: &u32| Brake::of_other(*pid, undo);
             let brakes = others.iter().map(brake).collect::<Result<_, _>>()?;
             let own = Brake::of_other(program.pid, undo)?;
-            let duty = duty(program, brakes, others, topology, online.events)?;
+            let duty = duty(program, brakes, others, topology, online)?;
             Box::new(duty.with_own(own))
         }
     };
@@ -272,13 +274,13 @@ fn wait(time: Duration, stopped: &AtomicBool, mut tick: impl FnMut()) {
 }
 
 /// Returns a description of the method that limited the program's cache, for the profile.
-const fn how(by: By, others: &[u32]) -> &'static str {
+const fn how(by: SqueezeMethod, others: &[u32]) -> &'static str {
     match by {
-        By::Ways => "way masks of resctrl, all other programs in the other ways",
-        By::CoRunners if others.is_empty() => {
+        SqueezeMethod::Ways => "way masks of resctrl, all other programs in the other ways",
+        SqueezeMethod::CoRunners if others.is_empty() => {
             "co-runners slowed down in steps; cache by share of the misses, or by resctrl's monitoring"
         }
-        By::CoRunners => {
+        SqueezeMethod::CoRunners => {
             "the programs that it ran with, then itself, slowed down in steps; cache by share of the misses, or by resctrl's monitoring"
         }
     }
@@ -289,7 +291,8 @@ const fn how(by: By, others: &[u32]) -> &'static str {
 fn brakes_of_fillers(
     fillers: &mut CoRunners,
     topology: &Topology,
-    undo: &mut Temporary,
+    root: &Path,
+    undo: &mut TemporaryJournal,
 ) -> anyhow::Result<Vec<Brake>> {
     let shared = topology.llc_of(CpuId(0));
     let sharers = topology
@@ -307,20 +310,20 @@ fn brakes_of_fillers(
         let journalled = undo.helper(&child);
         fillers.0.push(child);
         journalled?;
-        brakes.push(Brake::new(Path::new("/"), pid, undo)?);
+        brakes.push(Brake::new(root, pid, undo)?);
     }
     Ok(brakes)
 }
 
 /// Creates the controller that slows co-runners down in steps, and estimates the cache that they leave to the program.
 fn duty(
-    program: &Program,
+    program: &SqueezedProgram,
     brakes: Vec<Brake>,
     co_runners: &[u32],
     topology: &Topology,
-    events: &str,
+    online: &Online<'_>,
 ) -> anyhow::Result<Duty<OfProcess>> {
-    let mut held = SensorSet::open(Path::new("/"), &["llc_occupancy_bytes"]).ok();
+    let mut held = SensorSet::open(online.root, &["llc_occupancy_bytes"]).ok();
     if let Some(meters) = &mut held {
         program
             .threads()
@@ -333,7 +336,7 @@ fn duty(
         .collect();
     Ok(Duty::new(
         brakes,
-        OfProcess::open(&threads, events)?,
+        OfProcess::open(&threads, online.events)?,
         whole_kib(topology),
         held,
     ))

@@ -9,7 +9,7 @@ use countersteer_model::topology::Topology;
 use serde_json::json;
 
 use super::*;
-use crate::steering::supervisor::Control;
+use crate::steering::supervisor::RunControl;
 use crate::steering::{exposition, socket};
 
 /// Sends a request and returns the answer.
@@ -33,9 +33,9 @@ struct Served {
 }
 
 impl Served {
-    fn at(folder: &Path, limits: Limits) -> Self {
+    fn at(folder: &Path, limits: ConnectionLimits) -> Self {
         let (machine, _) = countersteer_lab::library::machine("i9-12900k-8p8e").unwrap();
-        let control = Control::default();
+        let control = RunControl::default();
         let metrics = exposition::door((Ipv4Addr::LOCALHOST, 0).into(), &control).unwrap();
         let Listener::Tcp(listener) = &metrics.listener else {
             unreachable!("figures are served over TCP");
@@ -69,7 +69,7 @@ const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 #[test]
 fn idle_connections_keep_nobody_out_and_are_asked_to_go() {
     let folder = tempfile::tempdir().unwrap();
-    let limits = Limits {
+    let limits = ConnectionLimits {
         connections: 4,
         time: LONG,
         ..LIMITS
@@ -92,7 +92,7 @@ fn idle_connections_keep_nobody_out_and_are_asked_to_go() {
 #[test]
 fn a_client_that_takes_too_long_is_answered_so_and_a_byte_now_and_then_is_no_help() {
     let folder = tempfile::tempdir().unwrap();
-    let limits = Limits {
+    let limits = ConnectionLimits {
         time: Duration::from_millis(150),
         ..LIMITS
     };
@@ -119,7 +119,7 @@ fn whatever_is_sent_has_an_answer() {
     let folder = tempfile::tempdir().unwrap();
     let served = Served::at(
         folder.path(),
-        Limits {
+        ConnectionLimits {
             time: LONG,
             ..LIMITS
         },
@@ -208,7 +208,7 @@ fn a_socket_is_its_users_alone_and_goes_with_its_run() {
         let (machine, _) = countersteer_lab::library::machine("i9-12900k-8p8e").unwrap();
         Arc::new(Topology::new(&machine))
     };
-    let second = socket::door(&path, &topology, &Control::default());
+    let second = socket::door(&path, &topology, &RunControl::default());
     assert!(second.is_err_and(|why| why.to_string().contains("another run answers")));
     drop(served);
     assert!(!path.exists());

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use countersteer_model::engine::Observation;
+use countersteer_model::engine::{Observation, Span};
 use countersteer_model::placement::{Placement, PlacementState};
 use countersteer_model::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View, decide};
 use countersteer_model::topology::Topology;
@@ -15,7 +15,7 @@ use countersteer_policies::FOREGROUND;
 use countersteer_report::judge::trial::shortfall;
 
 use super::foreground::Foreground;
-use super::supervisor::{Control, take_back};
+use super::supervisor::{RunControl, take_back};
 
 /// Handle of a trial, shared by the policy, which ends the blocks, and the tally, which passes observations to the trial.
 #[derive(Clone)]
@@ -107,7 +107,7 @@ pub struct AlternatingPolicies {
     margin: Option<f64>,
     /// Policy that replaces a rejected one.
     fallback: String,
-    control: Control,
+    control: RunControl,
     judged: u64,
     /// Number of disturbances so far.
     disturbances: u64,
@@ -120,13 +120,14 @@ impl AlternatingPolicies {
         policy: Box<dyn Policy>,
         baseline: Box<dyn Policy>,
         margin: Option<f64>,
-        control: &Control,
+        control: &RunControl,
     ) -> Self {
         let (one, other) = (policy.needs(), baseline.needs());
         let needs = Needs {
             metrics: [&one.metrics[..], &other.metrics].concat(),
             events: one.events || other.events,
             phases: one.phases || other.phases,
+            switches: one.switches || other.switches,
             period: None,
             groups: None,
         };
@@ -186,6 +187,14 @@ impl Policy for AlternatingPolicies {
 
     fn tune(&mut self, params: &Params, topology: &Arc<Topology>) -> Result<(), PolicyError> {
         self.policy.tune(params, topology)
+    }
+
+    fn switched(&mut self, ended: &[Span]) {
+        for policy in [&mut self.policy, &mut self.baseline] {
+            if policy.needs().switches {
+                policy.switched(ended);
+            }
+        }
     }
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 #[cfg(feature = "scx")]
-use countersteer_bpf::{Mode, ScxConfig, ScxEngine, probe};
+use countersteer_bpf::{EngineMode, ScxConfig, ScxEngine, probe};
 use countersteer_live::affinity::AffinityConfig;
 use countersteer_live::placer::Placer;
 
@@ -79,9 +79,9 @@ fn in_kernel(
 ) -> anyhow::Result<Box<dyn Placer>> {
     probe()?;
     let mode = if name == EngineName::ScxFull {
-        Mode::Full
+        EngineMode::Full
     } else {
-        Mode::Partial
+        EngineMode::Partial
     };
     let engine = ScxEngine::open(ScxConfig {
         counters: config.counters.clone(),

@@ -15,15 +15,15 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::error::SteeringError;
-use super::summary::Summary;
-use super::supervisor::Control;
+use super::summary::SteeringSummary;
+use super::supervisor::RunControl;
 use crate::http;
 use crate::serving::{Door, Listener, Refusal, Service};
 
 type Labels = Vec<(String, String)>;
-type Level = Gauge<f64, AtomicU64>;
+type ExposedLevel = Gauge<f64, AtomicU64>;
 /// A value that only grows, so a rate can be computed.
-type Sum = Counter<f64, AtomicU64>;
+type GrowingSum = Counter<f64, AtomicU64>;
 
 /// Time for which metrics are cached, so that frequent requests cost the steering thread nothing.
 const FRESH: Duration = Duration::from_millis(100);
@@ -32,13 +32,13 @@ const FRESH: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// It is not a loopback address, or cannot be bound.
-pub fn door(address: SocketAddr, control: &Control) -> anyhow::Result<Door> {
+pub fn door(address: SocketAddr, control: &RunControl) -> anyhow::Result<Door> {
     if !address.ip().is_loopback() {
         return Err(SteeringError::NoLoopback(address).into());
     }
     let listener =
         TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
-    let figures = Figures {
+    let figures = ExposedFigures {
         control: control.clone(),
         last: None,
     };
@@ -46,12 +46,12 @@ pub fn door(address: SocketAddr, control: &Control) -> anyhow::Result<Door> {
 }
 
 /// Metrics over HTTP.
-struct Figures {
-    control: Control,
+struct ExposedFigures {
+    control: RunControl,
     last: Option<(Instant, String)>,
 }
 
-impl Figures {
+impl ExposedFigures {
     fn text(&mut self) -> &str {
         let old = |(at, _): &(Instant, String)| at.elapsed() > FRESH;
         if self.last.as_ref().is_none_or(old) {
@@ -61,7 +61,7 @@ impl Figures {
     }
 }
 
-impl Service for Figures {
+impl Service for ExposedFigures {
     fn answer(&mut self, received: &[u8], ended: bool) -> Option<Vec<u8>> {
         let request = match http::request(received, ended)? {
             Ok(request) => request,
@@ -81,10 +81,10 @@ impl Service for Figures {
 }
 
 /// Name, description and value of a metric.
-type Figure = (&'static str, &'static str, f64);
+type ExposedFigure = (&'static str, &'static str, f64);
 
 /// Metrics that only grow.
-fn sums(run: &Summary) -> [Figure; 5] {
+fn sums(run: &SteeringSummary) -> [ExposedFigure; 5] {
     [
         (
             "decisions",
@@ -115,7 +115,12 @@ fn sums(run: &Summary) -> [Figure; 5] {
 }
 
 /// Current values.
-fn levels(run: &Summary, paused: bool, dropped: bool, stands_back: bool) -> [Figure; 5] {
+fn levels(
+    run: &SteeringSummary,
+    paused: bool,
+    dropped: bool,
+    stands_back: bool,
+) -> [ExposedFigure; 5] {
     [
         (
             "effect_p99_seconds",
@@ -145,7 +150,7 @@ fn levels(run: &Summary, paused: bool, dropped: bool, stands_back: bool) -> [Fig
     ]
 }
 
-fn exposition(control: &Control) -> String {
+fn exposition(control: &RunControl) -> String {
     // The steering thread only waits for this copy.
     let (run, paused, dropped, stands_back, policy) = {
         let shared = control.lock();
@@ -162,17 +167,17 @@ fn exposition(control: &Control) -> String {
     };
     let mut registry = Registry::with_prefix("countersteer");
     for (name, help, value) in sums(&run) {
-        let sum = Sum::default();
+        let sum = GrowingSum::default();
         sum.inc_by(value);
         registry.register(name, help, sum);
     }
     for (name, help, value) in levels(&run, paused, dropped, stands_back) {
-        let level = Level::default();
+        let level = ExposedLevel::default();
         level.set(value);
         registry.register(name, help, level);
     }
-    let cpu = Family::<Labels, Sum>::default();
-    let info = Family::<Labels, Level>::default();
+    let cpu = Family::<Labels, GrowingSum>::default();
+    let info = Family::<Labels, ExposedLevel>::default();
     for program in run.programs.iter().chain(&run.short_lived) {
         for (core_type, seconds) in run.core_types.iter().zip(&program.cpu_s) {
             let labels = [("program", &program.name), ("core_type", core_type)];
@@ -201,8 +206,8 @@ mod tests {
 
     #[test]
     fn figures_come_with_their_programs_and_only_on_loopback() {
-        let control = Control::default();
-        control.lock().summary = crate::steering::summary::Summary {
+        let control = RunControl::default();
+        control.lock().summary = crate::steering::summary::SteeringSummary {
             decisions: 7,
             core_types: vec!["big".into()],
             programs: vec![crate::steering::summary::ProgramTally {

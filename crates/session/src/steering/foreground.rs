@@ -75,7 +75,7 @@ impl Foreground {
         }
         let [policy, baseline] = std::mem::take(&mut self.waits);
         let (policy, baseline) = (Wait::of(&policy)?, Wait::of(&baseline)?);
-        let both = policy.tail.zip(baseline.tail);
+        let both = policy.percentiles.zip(baseline.percentiles);
         let (quantity, policy_ms, baseline_ms) = match both {
             Some((policy, baseline)) => ("99th percentile", policy.p99_ms, baseline.p99_ms),
             None => ("mean", policy.mean_ms, baseline.mean_ms),
@@ -112,7 +112,7 @@ impl Foreground {
 
 #[cfg(test)]
 mod tests {
-    use countersteer_sysfs::waits::{Histogram, Measured};
+    use countersteer_sysfs::waits::{Histogram, MeasuredWaits};
 
     use super::*;
 
@@ -128,10 +128,10 @@ mod tests {
         Waits {
             times,
             total_ns,
-            measured: measured.then_some(Measured {
+            measured: measured.then_some(MeasuredWaits {
                 woken,
                 longest_ns,
-                ..Measured::default()
+                ..MeasuredWaits::default()
             }),
         }
     }

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use countersteer_counters::resolve;
-use countersteer_counters::{Encoding, Pmus, Probe, Resolved, fit_together, probe};
+use countersteer_counters::{Encoding, EventProbe, Pmus, Resolved, fit_together, probe};
 use countersteer_live::VirtualCounters;
-use countersteer_live::placer::{Counters, Recount};
-use countersteer_model::counters::{Plan, PlannedSet, divide, parse_set};
+use countersteer_live::placer::{CounterPlan, Recount};
+use countersteer_model::counters::{PlannedSet, SetPlan, divide, parse_set};
 use countersteer_model::cpunumbers::CpuNumbers;
-use countersteer_model::events::{Event, Source};
+use countersteer_model::events::{Event, EventOrigin};
 use countersteer_model::machine::Machine;
 use countersteer_model::metric::{events_on_any, groups_on_any};
 use countersteer_model::policy::Policy;
@@ -23,7 +23,7 @@ use countersteer_policies::reach;
 use super::error::SteeringError;
 
 /// Machine on which threads are steered.
-pub struct Here {
+pub struct SteeredMachine {
     /// Description of the machine.
     pub machine: Machine,
     /// Description of the machine as the text of a machine file.
@@ -36,12 +36,12 @@ pub struct Here {
 
 pub struct PolicyCounters {
     /// Event sets and their multiplexing plan; `None` if not even `task_clock` can be counted.
-    pub sets: Option<Counters>,
+    pub sets: Option<CounterPlan>,
     /// Names of the events that the policy needs but this machine cannot count.
     pub missing: Vec<&'static str>,
 }
 
-impl Here {
+impl SteeredMachine {
     /// Combines a machine, the text of its file, and the local PMUs.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ struct Recounting {
 }
 
 impl Recount for Recounting {
-    fn counters(&mut self, metrics: &[&'static str], period: Nanos) -> Option<Counters> {
+    fn counters(&mut self, metrics: &[&'static str], period: Nanos) -> Option<CounterPlan> {
         let wanted = counters(&self.pmus, &self.topology, metrics, period).ok()?;
         if wanted.missing != self.missing {
             wanted.tell("the new policy");
@@ -176,11 +176,13 @@ fn counters(
     let mut missing = Vec::new();
     for event in wanted.copied() {
         let found = match event.def().source {
-            Source::Kernel { .. } | Source::Processor(_) => find(pmus, event.def().name),
-            Source::Virtual { .. } if VirtualCounters::offers(Path::new("/"), event).is_ok() => {
+            EventOrigin::Kernel { .. } | EventOrigin::Processor(_) => find(pmus, event.def().name),
+            EventOrigin::Virtual { .. }
+                if VirtualCounters::offers(Path::new("/"), event).is_ok() =>
+            {
                 continue;
             }
-            Source::Virtual { .. } | Source::Program | Source::Simulator => None,
+            EventOrigin::Virtual { .. } | EventOrigin::Program | EventOrigin::Simulator => None,
         };
         match found {
             Some(found) if BASE.contains(&event) => base.push(found),
@@ -210,7 +212,7 @@ fn counters(
     let planned = |set: &Vec<Resolved>| PlannedSet {
         events: set.iter().map(|e| e.planned.clone()).collect(),
     };
-    let plan = Plan::new(sets.iter().map(planned).collect(), Some(period))?;
+    let plan = SetPlan::new(sets.iter().map(planned).collect(), Some(period))?;
     Ok(PolicyCounters {
         sets: Some((sets, plan)),
         missing,
@@ -231,7 +233,11 @@ fn grouped(found: &[Resolved], together: &[Vec<Event>]) -> Vec<Vec<Resolved>> {
 fn find(pmus: &Pmus, name: &str) -> Option<Resolved> {
     let specs = parse_set(name).ok()?;
     let found = resolve(name, &specs, pmus).ok()?.pop()?;
-    let counts =
-        |e: &Encoding| matches!(probe(e.kind, e.config[0]), Probe::Counts | Probe::UserOnly);
+    let counts = |e: &Encoding| {
+        matches!(
+            probe(e.kind, e.config[0]),
+            EventProbe::Counts | EventProbe::UserOnly
+        )
+    };
     found.encodings.iter().any(counts).then_some(found)
 }

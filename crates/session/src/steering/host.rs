@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use countersteer_live::placer::Root;
-use countersteer_model::rules::{Process, Rules};
+use countersteer_live::placer::ProcessRoot;
+use countersteer_model::rules::{RuledProcess, Rules};
 use countersteer_model::units::ProgramId;
 use countersteer_sysfs::procfs::PROC;
 
@@ -18,15 +18,15 @@ const AGAIN: Duration = Duration::from_secs(5);
 const AROUND: Duration = Duration::from_millis(500);
 
 /// Cached result of comparing a process with the rules: `root` is `None` if no rule selects the process.
-struct Known {
-    root: Option<Root>,
+struct ComparedProcess {
+    root: Option<ProcessRoot>,
     looked: Instant,
 }
 
-pub struct Host {
+pub struct SteeringHost {
     rules: Rules,
     users: BTreeMap<u32, String>,
-    known: BTreeMap<u32, Known>,
+    known: BTreeMap<u32, ComparedProcess>,
     next: u32,
     /// PID that the kernel had assigned last at the previous call; `None` if unknown.
     newest: Option<u32>,
@@ -37,7 +37,7 @@ pub struct Host {
     read: Option<Instant>,
 }
 
-impl Host {
+impl SteeringHost {
     /// Creates a search for the processes that these rules select.
     pub fn new(rules: Rules) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl Host {
     }
 
     /// Returns all processes that the rules select now.
-    pub fn find(&mut self) -> Vec<Root> {
+    pub fn find(&mut self) -> Vec<ProcessRoot> {
         let now = Instant::now();
         if self.is_due(now) {
             self.look_around(now);
@@ -83,12 +83,13 @@ impl Host {
                 // A process that a rule still selects keeps its program ID and name, even if the process was renamed.
                 let before = known.and_then(|k| k.root.clone());
                 let root = self.look(pid).map(|new| before.unwrap_or(new));
-                self.known.insert(pid, Known { root, looked: now });
+                self.known
+                    .insert(pid, ComparedProcess { root, looked: now });
             }
         }
     }
 
-    fn look(&mut self, pid: u32) -> Option<Root> {
+    fn look(&mut self, pid: u32) -> Option<ProcessRoot> {
         // The init process and this process are never steered.
         if pid == 1 || pid == std::process::id() {
             return None;
@@ -109,7 +110,7 @@ impl Host {
             .chain([uid.to_string()])
             .collect();
         let cgroup = PROC.control_group(pid).unwrap_or_else(|| "/".into());
-        let process = Process {
+        let process = RuledProcess {
             name: name.clone(),
             users,
             cgroup,
@@ -118,7 +119,7 @@ impl Host {
             return None;
         }
         self.next += 1;
-        Some(Root {
+        Some(ProcessRoot {
             pid,
             program: ProgramId(self.next),
             name: format!("{name}#{pid}").into(),
@@ -148,7 +149,7 @@ mod tests {
     fn a_new_process_is_found_at_once_and_forgotten_soon_after_its_exit() {
         let text =
             "schema = \"countersteer.rules/1\"\npolicy = \"linux\"\n[[steer]]\nname = \"*\"\n";
-        let mut host = Host::new(Rules::parse("rules.toml", text).unwrap());
+        let mut host = SteeringHost::new(Rules::parse("rules.toml", text).unwrap());
         let mut finds = |pid: u32| host.find().iter().any(|root| root.pid == pid);
         // The search ignores this process's own children, but not its grandchildren.
         let command = ["-c", "read line; sleep 60 & echo $!; wait"];

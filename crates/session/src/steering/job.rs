@@ -13,24 +13,24 @@ use countersteer_model::driver::{DriverConfig, drive};
 use countersteer_model::policy::{Policy, policy_rng};
 use countersteer_model::units::Nanos;
 use countersteer_report::record::{Detail, LiveCollector, Manifest};
-use countersteer_sysfs::waits::{Source, Whose};
+use countersteer_sysfs::waits::Whose;
 
 use super::ab_trial::AbTrial;
 use super::cleanup;
 use super::engine::{EngineName, scheduler};
 use super::error::SteeringError;
 use super::executables::Executables;
-use super::here::Here;
-use super::programs::Programs;
+use super::here::SteeredMachine;
+use super::programs::SteeredPrograms;
 use super::socket;
-use super::summary::Summary;
-use super::supervisor::{Control, Supervisor};
-use super::tally::{Tally, Tell};
-use super::waits::Waits;
+use super::summary::SteeringSummary;
+use super::supervisor::{RunControl, Supervisor};
+use super::tally::{DecisionTally, Tell};
+use super::waits::WaitCollector;
 use crate::bpf::{Bpf, loader};
 use crate::interrupt::survive_limits;
 use crate::serving::{Door, Server};
-use crate::waits::{Meter, Wait};
+use crate::waits::{LatencySource, Wait};
 
 /// Returns the engine to use: affinity masks instead of `auto` if the policy is `linux`, which places no threads.
 fn chosen(job: &Job<'_>) -> EngineName {
@@ -71,14 +71,14 @@ pub struct Job<'a> {
     /// Listener that serves metrics to Prometheus; `None` to serve none.
     pub metrics: Option<Door>,
     /// State shared with the control socket and with other threads.
-    pub control: Control,
+    pub control: RunControl,
     /// Function that terminates this process with the error's exit code, if a policy hangs and the run cannot end by itself.
     pub exit: fn(SteeringError) -> !,
 }
 
-pub struct Done {
+pub struct JobResult {
     /// CPU time of each program by core type, and the run's other results.
-    pub summary: Summary,
+    pub summary: SteeringSummary,
     /// Run-queue latency of all programs together, by arm of a trial; the first element applies without a trial.
     pub waits: [Option<Wait>; 2],
     /// First exit code other than 0 among the started programs; 0 if there is none.
@@ -99,21 +99,23 @@ pub fn restore() -> anyhow::Result<()> {
 pub fn conduct(
     job: Job<'_>,
     policy: Box<dyn Policy>,
-    here: &Here,
-    mut programs: Programs,
-) -> anyhow::Result<Done> {
+    here: &SteeredMachine,
+    mut programs: SteeredPrograms,
+) -> anyhow::Result<JobResult> {
     if job.steal_above.is_some() && job.engine == EngineName::Affinity {
         return Err(SteeringError::NoQueues.into());
     }
     job.control.lock().stealing.set_above(job.steal_above);
-    let measuring = job.latency.map(measuring).transpose()?.flatten();
+    let latency = run_queue_latency(job.latency)?;
     // Declared before the engine, so it is dropped after the engine.
     let _cleanup = if job.dry { None } else { cleanup::start() };
     let workload = std::mem::take(&mut programs.workload);
     let mut engine = engine(&job, here, policy.as_ref(), workload)?;
     let manifest = manifest(&job, here, &programs, engine.placers());
-    let collector = job.record.map(|dir| collector(dir, manifest)).transpose()?;
-    let mut tally = Tally::new(&here.topology, collector, job.tell, &job.control);
+    let switches = policy.needs().switches;
+    let collector = job.record.map(|dir| collector(dir, manifest, switches));
+    let collector = collector.transpose()?;
+    let mut tally = DecisionTally::new(&here.topology, collector, job.tell, &job.control);
     tally.ab_trial = job.ab_trial.clone();
     if job.forgetful {
         tally = tally.forgetful();
@@ -138,7 +140,7 @@ pub fn conduct(
     engine = engine.reading(counters);
     job.control.lock().decision_request = Some(engine.decision_request()?);
     let mut executables = Executables::new(job.record.is_some());
-    let mut waits = Waits::new(measuring, job.ab_trial.clone());
+    let mut waits = WaitCollector::new(latency, job.ab_trial.clone());
     let driver = DriverConfig {
         period: job.period,
         until: job.until,
@@ -154,7 +156,9 @@ pub fn conduct(
         say!("steered without counters: {why}");
     }
     if let Some(lost) = engine.lost().filter(|n| *n > 0) {
-        say!("{lost} records of forks, wakeups and exits were lost between two samples");
+        say!(
+            "{lost} records of forks, wakeups, context switches and exits were lost between two samples"
+        );
     }
     let (mut summary, outcome, collector) = tally.finish(engine.workload().programs(), elapsed);
     summary.take_waits(&waits.found());
@@ -166,21 +170,27 @@ pub fn conduct(
         collector.finish(&outcome, executables.found(), found)?;
         say!("record in {}", dir.display());
     }
-    Ok(Done {
+    Ok(JobResult {
         summary,
         waits: waits.by_side(),
         exit_code,
     })
 }
 
-fn collector(dir: &Path, manifest: Manifest) -> anyhow::Result<LiveCollector> {
+/// Begins a record; with run intervals if the policy learns of context switches, so that it can be replayed.
+fn collector(dir: &Path, manifest: Manifest, switches: bool) -> anyhow::Result<LiveCollector> {
+    let detail = if switches {
+        Detail::Everything
+    } else {
+        Detail::NoSpans
+    };
     survive_limits()?;
-    Ok(LiveCollector::begin(dir, manifest, Detail::NoSpans)?)
+    Ok(LiveCollector::begin(dir, manifest, detail)?)
 }
 
 /// Returns the run-queue latency and the trial's results as options for the record's manifest.
 fn found(
-    waits: &Waits,
+    waits: &WaitCollector,
     ab_trial: Option<&AbTrial>,
     sides: Option<[&str; 2]>,
 ) -> serde_json::Result<Vec<(String, String)>> {
@@ -191,19 +201,25 @@ fn found(
     Ok(found)
 }
 
-/// Opens a BPF source that measures run-queue latency of this process's children and of the processes passed to `follow`. If it
-/// is not required and cannot be loaded, the kernel's sums remain.
-fn measuring(bpf: Bpf) -> anyhow::Result<Option<Box<dyn Source>>> {
-    let whose = Whose {
-        children: true,
-        ..Whose::default()
+/// Opens the source of run-queue latency. BPF programs measure this process's children and the processes of observed threads.
+/// If they are not requested, or not required and cannot be loaded, the kernel's sums of observed threads remain.
+fn run_queue_latency(bpf: Option<Bpf>) -> anyhow::Result<LatencySource> {
+    let why = match bpf {
+        None => "`--latency` loads them, as root".to_owned(),
+        Some(bpf) => {
+            let children = Whose {
+                children: true,
+                ..Whose::default()
+            };
+            let latency = LatencySource::open(&children, bpf)?;
+            let Some(why) = latency.unmeasured else {
+                return Ok(latency);
+            };
+            say!("only the mean of run-queue latency is known: {why}");
+            why
+        }
     };
-    let meter = Meter::open(&whose, bpf)?;
-    if let Some(why) = meter.unmeasured {
-        say!("only the mean of run-queue latency is known: {why}");
-        return Ok(None);
-    }
-    Ok(Some(meter.source))
+    Ok(LatencySource::sums(&Whose::default(), why))
 }
 
 /// Releases all steered threads and ends this process, because the policy never returns from a decision.
@@ -216,7 +232,7 @@ fn give_up(exit: fn(SteeringError) -> !) {
 
 fn engine(
     job: &Job<'_>,
-    here: &Here,
+    here: &SteeredMachine,
     policy: &dyn Policy,
     workload: LiveWorkload,
 ) -> anyhow::Result<LiveEngine> {
@@ -249,7 +265,12 @@ fn engine(
     Ok(LiveEngine::open(config, scheduler, workload)?)
 }
 
-fn manifest(job: &Job<'_>, here: &Here, programs: &Programs, engine: String) -> Manifest {
+fn manifest(
+    job: &Job<'_>,
+    here: &SteeredMachine,
+    programs: &SteeredPrograms,
+    engine: String,
+) -> Manifest {
     let machine = (here.machine.name.as_str(), here.text.as_str());
     let workload = (programs.name.as_str(), programs.text.as_str());
     let options = [("observe".to_owned(), job.dry.to_string())];

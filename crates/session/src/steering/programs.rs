@@ -1,14 +1,14 @@
 //! Programs to steer: a command, a workload, running processes, or a control group.
 //!
-//! Input: a command, PIDs, or a parsed workload. Output: [`Programs`] for an engine and a record.
+//! Input: a command, PIDs, or a parsed workload. Output: [`SteeredPrograms`] for an engine and a record.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use countersteer_live::placer::Root;
-use countersteer_live::{LiveWorkload, Start};
+use countersteer_live::placer::ProcessRoot;
+use countersteer_live::{LiveWorkload, StartingProgram};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ProgramId};
 use countersteer_model::workload::{Workload, WorkloadProgram, at_program, at_table, cpus_of};
@@ -18,7 +18,7 @@ use countersteer_sysfs::procfs::{PROC, Status};
 use super::error::SteeringError;
 
 /// Programs to steer, with a name and a workload file's text for the record.
-pub struct Programs {
+pub struct SteeredPrograms {
     /// Live processes, or the commands that start them.
     pub workload: LiveWorkload,
     /// Name of the workload, for the record.
@@ -31,7 +31,7 @@ pub struct Programs {
 ///
 /// # Errors
 /// The command cannot be written as a workload, or the signal handler cannot be installed.
-pub fn of_command(command: &[String]) -> anyhow::Result<Programs> {
+pub fn of_command(command: &[String]) -> anyhow::Result<SteeredPrograms> {
     let name = Path::new(&command[0])
         .file_name()
         .map_or_else(|| command[0].clone(), |n| n.to_string_lossy().into());
@@ -45,7 +45,7 @@ pub fn of_command(command: &[String]) -> anyhow::Result<Programs> {
     };
     let text =
         toml::to_string(&workload).context("this command cannot be written as a workload")?;
-    let start = Start {
+    let start = StartingProgram {
         command: command.to_vec(),
         program: ProgramId(0),
         name: name.as_str().into(),
@@ -53,7 +53,7 @@ pub fn of_command(command: &[String]) -> anyhow::Result<Programs> {
         launch_on: None,
         start: Nanos::ZERO,
     };
-    Ok(Programs {
+    Ok(SteeredPrograms {
         workload: LiveWorkload::of(vec![start])?,
         name,
         text,
@@ -68,13 +68,13 @@ pub fn of_workload(
     workload: Workload,
     (path, text): (&str, String),
     topology: &Topology,
-) -> anyhow::Result<Programs> {
+) -> anyhow::Result<SteeredPrograms> {
     if !workload.hotplug.is_empty() {
         let why = "only the simulator supports `hotplug`; omit it here".into();
         return Err(at_table(path, &text, ("hotplug", 0), why).into());
     }
-    let mut starts: Vec<Start> = Vec::new();
-    let mut names = Names::of(&workload.program);
+    let mut starts: Vec<StartingProgram> = Vec::new();
+    let mut names = UniqueNames::of(&workload.program);
     for (row, program) in workload.program.iter().enumerate() {
         let wrong = |why: String| at_program(path, &text, row, why);
         let command = command_of(program).map_err(wrong)?;
@@ -82,7 +82,7 @@ pub fn of_workload(
         let launch_on = place.map(|place| cpus_of(place, topology));
         let launch_on = launch_on.transpose().map_err(wrong)?;
         for _ in 0..program.copies {
-            starts.push(Start {
+            starts.push(StartingProgram {
                 command: command.to_vec(),
                 program: ProgramId::from_index(starts.len()),
                 name: names.next(program, command),
@@ -101,7 +101,7 @@ pub fn of_workload(
     } else {
         workload.name
     };
-    Ok(Programs {
+    Ok(SteeredPrograms {
         workload: LiveWorkload::of(starts)?,
         name,
         text,
@@ -121,6 +121,7 @@ fn command_of(program: &WorkloadProgram) -> Result<&[String], String> {
         ("cgroup", program.cgroup.is_some()),
         ("uclamp_min", program.uclamp_min.is_some()),
         ("uclamp_max", program.uclamp_max.is_some()),
+        ("allowed", program.allowed.is_some()),
         ("scale", (program.scale - 1.0).abs() > f64::EPSILON),
     ];
     match simulated.iter().find(|(_, given)| *given) {
@@ -130,13 +131,13 @@ fn command_of(program: &WorkloadProgram) -> Result<&[String], String> {
 }
 
 /// Generator of unique program names.
-struct Names<'a> {
+struct UniqueNames<'a> {
     /// Names that the workload gives to programs that have not been named yet; no other program gets them.
     kept: BTreeSet<&'a str>,
     used: BTreeSet<String>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> UniqueNames<'a> {
     fn of(programs: &'a [WorkloadProgram]) -> Self {
         let given = programs.iter().filter_map(|p| p.name.as_deref());
         Self {
@@ -183,11 +184,11 @@ pub fn running(name: &str) -> Result<Vec<u32>, SteeringError> {
 ///
 /// # Errors
 /// One of them has ended.
-pub fn beside(programs: Programs, pids: &[u32]) -> anyhow::Result<Programs> {
+pub fn beside(programs: SteeredPrograms, pids: &[u32]) -> anyhow::Result<SteeredPrograms> {
     let first = programs.workload.programs().len();
     let roots = pids.iter().enumerate();
     let roots = roots.map(|(row, pid)| root(*pid, first + row)).collect();
-    Ok(Programs {
+    Ok(SteeredPrograms {
         workload: programs.workload.beside(roots)?,
         ..programs
     })
@@ -197,7 +198,7 @@ pub fn beside(programs: Programs, pids: &[u32]) -> anyhow::Result<Programs> {
 ///
 /// # Errors
 /// A process belongs to another user, or has exited.
-pub fn attached(pids: &[u32]) -> anyhow::Result<Programs> {
+pub fn attached(pids: &[u32]) -> anyhow::Result<SteeredPrograms> {
     check_users(pids)?;
     let roots = pids
         .iter()
@@ -211,7 +212,7 @@ pub fn attached(pids: &[u32]) -> anyhow::Result<Programs> {
         .join(", ");
     let name = format!("process {numbers}");
     let text = format!("# processes {numbers}\n");
-    Ok(Programs {
+    Ok(SteeredPrograms {
         workload: LiveWorkload::found(roots)?,
         name,
         text,
@@ -247,7 +248,7 @@ fn foreign(own: &Status, of: &Status) -> Option<u32> {
 ///
 /// # Errors
 /// The folder is not a control group.
-pub fn in_cgroup(folder: &Path) -> Result<Programs, SteeringError> {
+pub fn in_cgroup(folder: &Path) -> Result<SteeredPrograms, SteeringError> {
     if !folder.join("cgroup.procs").is_file() {
         return Err(SteeringError::NoControlGroup(folder.to_owned()));
     }
@@ -259,7 +260,7 @@ pub fn in_cgroup(folder: &Path) -> Result<Programs, SteeringError> {
         known.retain(|pid, _| pids.contains(pid));
         let mut next = known
             .values()
-            .map(|r: &Root| r.program.0 + 1)
+            .map(|r: &ProcessRoot| r.program.0 + 1)
             .max()
             .unwrap_or(0);
         for pid in pids {
@@ -271,21 +272,21 @@ pub fn in_cgroup(folder: &Path) -> Result<Programs, SteeringError> {
         known.values().cloned().collect()
     };
     let text = format!("# control group {shown}\n");
-    Ok(Programs {
+    Ok(SteeredPrograms {
         workload: LiveWorkload::finding(Box::new(find)),
         name: shown,
         text,
     })
 }
 
-fn root(pid: u32, row: usize) -> Root {
+fn root(pid: u32, row: usize) -> ProcessRoot {
     let comm = PROC.name(pid).unwrap_or_default();
     let name = if comm.is_empty() {
         format!("#{pid}")
     } else {
         format!("{comm}#{pid}")
     };
-    Root {
+    ProcessRoot {
         pid,
         program: ProgramId::from_index(row),
         name: name.into(),
@@ -294,7 +295,7 @@ fn root(pid: u32, row: usize) -> Root {
 
 #[cfg(test)]
 mod tests {
-    use super::{Names, Status, WorkloadProgram, foreign};
+    use super::{Status, UniqueNames, WorkloadProgram, foreign};
 
     fn names(programs: &[(Option<&str>, &str, u32)]) -> Vec<String> {
         let program = |(name, command, copies): &(Option<&str>, &str, u32)| WorkloadProgram {
@@ -303,7 +304,7 @@ mod tests {
             ..WorkloadProgram::of_command(vec![(*command).to_owned()])
         };
         let programs: Vec<_> = programs.iter().map(program).collect();
-        let mut names = Names::of(&programs);
+        let mut names = UniqueNames::of(&programs);
         let mut all = Vec::new();
         for program in &programs {
             let command = program.command.as_deref().unwrap_or_default();

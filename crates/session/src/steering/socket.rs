@@ -20,7 +20,7 @@ use mio::net::UnixListener;
 use serde_json::{Value, json};
 
 use super::error::SteeringError;
-use super::supervisor::{Control, Shared};
+use super::supervisor::{RunControl, SupervisorState};
 use crate::serving::{Door, LIMITS, Listener, Refusal, Service};
 use countersteer_model::counters::parse_duration;
 
@@ -30,15 +30,15 @@ const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::f
 const PATIENCE: Duration = LIMITS.time.saturating_mul(2);
 
 /// A property of a run that clients can query and change.
-struct Key {
+struct RunProperty {
     name: &'static str,
-    get: fn(&Shared) -> Value,
+    get: fn(&SupervisorState) -> Value,
     /// Parses and sets a value; returns the value set, or the error.
-    set: fn(&mut Shared, &Arc<Topology>, &str) -> Result<Value, String>,
+    set: fn(&mut SupervisorState, &Arc<Topology>, &str) -> Result<Value, String>,
 }
 
-static KEYS: &[Key] = &[
-    Key {
+static KEYS: &[RunProperty] = &[
+    RunProperty {
         name: "policy",
         get: |shared| json!(shared.policy),
         set: |shared, topology, spec| {
@@ -58,7 +58,7 @@ static KEYS: &[Key] = &[
             Ok(json!(spec))
         },
     },
-    Key {
+    RunProperty {
         name: "period",
         get: |shared| json!(period_text(shared.period)),
         set: |shared, _, value| {
@@ -66,7 +66,7 @@ static KEYS: &[Key] = &[
             Ok(json!(period_text(shared.period)))
         },
     },
-    Key {
+    RunProperty {
         name: "paused",
         get: |shared| json!(shared.paused),
         set: |shared, _, value| {
@@ -74,7 +74,7 @@ static KEYS: &[Key] = &[
             Ok(json!(shared.paused))
         },
     },
-    Key {
+    RunProperty {
         name: "stand_back",
         get: |shared| json!(shared.stand_back),
         set: |shared, _, value| {
@@ -82,7 +82,7 @@ static KEYS: &[Key] = &[
             Ok(json!(shared.stand_back))
         },
     },
-    Key {
+    RunProperty {
         name: "steal_above",
         get: stealing,
         set: |shared, _, value| {
@@ -112,7 +112,7 @@ pub struct SocketFile {
 pub fn door(
     path: &Path,
     topology: &Arc<Topology>,
-    control: &Control,
+    control: &RunControl,
 ) -> anyhow::Result<(Door, SocketFile)> {
     let cannot = || format!("cannot listen on {}", path.display());
     // Locks the folder until this process listens, so no other process mistakes the socket for a stale one or replaces it.
@@ -128,7 +128,7 @@ pub fn door(
         path: path.to_owned(),
     };
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).with_context(cannot)?;
-    let service = Requests {
+    let service = LineService {
         topology: Arc::clone(topology),
         control: control.clone(),
     };
@@ -142,12 +142,12 @@ impl Drop for SocketFile {
 }
 
 /// Service for requests of one line each.
-struct Requests {
+struct LineService {
     topology: Arc<Topology>,
-    control: Control,
+    control: RunControl,
 }
 
-impl Service for Requests {
+impl Service for LineService {
     fn answer(&mut self, received: &[u8], ended: bool) -> Option<Vec<u8>> {
         let line = received.split(|byte| *byte == b'\n').next()?;
         if line.len() == received.len() && !ended {
@@ -166,7 +166,7 @@ impl Service for Requests {
     }
 }
 
-fn reply(request: &Value, topology: &Arc<Topology>, control: &Control) -> Result<Value, String> {
+fn reply(request: &Value, topology: &Arc<Topology>, control: &RunControl) -> Result<Value, String> {
     let text = |key: &str| request.get(key).and_then(Value::as_str);
     let mut shared = control.lock();
     match text("ask") {
@@ -228,7 +228,7 @@ fn reply(request: &Value, topology: &Arc<Topology>, control: &Control) -> Result
 
 /// Changes a parameter of the active policy.
 fn set_param(
-    shared: &mut Shared,
+    shared: &mut SupervisorState,
     topology: &Arc<Topology>,
     (policy, key): (&str, &str),
     value: &str,
@@ -258,7 +258,7 @@ fn set_param(
 }
 
 /// The last decision about a thread, with its program's hint.
-fn why(shared: &Shared, topology: &Topology, thread: u32) -> Result<Value, String> {
+fn why(shared: &SupervisorState, topology: &Topology, thread: u32) -> Result<Value, String> {
     let word = shared
         .words
         .get(&thread)
@@ -290,7 +290,7 @@ fn truth(value: &str) -> Result<bool, String> {
         .map_err(|_| format!("`{value}` is neither true nor false"))
 }
 
-fn stealing(shared: &Shared) -> Value {
+fn stealing(shared: &SupervisorState) -> Value {
     shared.stealing.above().map_or(json!("never"), |n| json!(n))
 }
 
@@ -338,7 +338,7 @@ mod tests {
         let topology = Arc::new(Topology::new(
             &machine.unwrap_or_else(|e| unreachable!("{e}")),
         ));
-        let control = Control::default();
+        let control = RunControl::default();
         let set = |key, value| {
             reply(
                 &json!({ "ask": "set", "key": key, "value": value }),
@@ -348,7 +348,7 @@ mod tests {
         };
         assert_eq!(set("period", "50ms"), Ok(json!({ "period": "50ms" })));
         assert_eq!(set("policy", "aarr"), Ok(json!({ "policy": "aarr" })));
-        let pending = |shared: &Shared| shared.pending.as_ref().map(|p| p.spec.clone());
+        let pending = |shared: &SupervisorState| shared.pending.as_ref().map(|p| p.spec.clone());
         assert_eq!(pending(&control.lock()).as_deref(), Some("aarr"));
         assert!(set("steal_above", "2").is_err_and(|why| why.starts_with("the affinity engine")));
         control.lock().stealing.set_count(Some(0));
@@ -395,7 +395,7 @@ mod tests {
         let topology = Arc::new(Topology::new(
             &machine.unwrap_or_else(|e| unreachable!("{e}")),
         ));
-        let control = Control::default();
+        let control = RunControl::default();
         let examples: [&[u8]; 4] = [
             br#"{"ask": "set", "key": "policy", "value": "hsf:sf=work,margin=0.1"}"#,
             br#"{"ask": "set", "key": "period", "value": "50ms"}"#,

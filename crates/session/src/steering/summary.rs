@@ -40,7 +40,7 @@ pub struct EffectTimes {
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Summary {
+pub struct SteeringSummary {
     /// Programs in the workload's order.
     pub programs: Vec<ProgramTally>,
     /// Sum of short-lived threads between two observations, and of ended programs in runs without an end.
@@ -74,7 +74,7 @@ pub struct Summary {
     pub dropped: Option<String>,
 }
 
-impl Summary {
+impl SteeringSummary {
     /// Adds the run-queue latency of each program.
     pub fn take_waits(&mut self, waits: &BTreeMap<Arc<str>, Wait>) {
         for program in &mut self.programs {

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use countersteer_live::{DecisionRequest, Stealing};
+use countersteer_model::engine::Span;
 use countersteer_model::hint::Hint;
 use countersteer_model::placement::{Clamp, Placement, PlacementState, ThreadPlacement};
 use countersteer_model::policy::{Needs, Policy, PolicyError, PolicyRng, View, decide, panic_text};
@@ -21,7 +22,7 @@ use countersteer_sysfs::procfs::PROC;
 use nix::unistd::gettid;
 
 use super::rivals::{Look, RivalWatch};
-use super::summary::Summary;
+use super::summary::SteeringSummary;
 
 /// Number of consecutive late decisions after which a policy is dropped.
 const MOST_LATE: u32 = 5;
@@ -30,7 +31,7 @@ const HOPELESS: Duration = Duration::from_secs(10);
 
 /// State shared by the control socket and the running policy.
 #[derive(Default)]
-pub struct Shared {
+pub struct SupervisorState {
     /// The active policy, with its parameters.
     pub policy: String,
     /// The next policy, if an exchange is requested.
@@ -55,9 +56,9 @@ pub struct Shared {
     pub stealing: Stealing,
     /// Reason why the policy was dropped, if it was.
     pub dropped: Option<String>,
-    pub summary: Summary,
+    pub summary: SteeringSummary,
     /// Last decision about each thread, by TID.
-    pub words: BTreeMap<u32, Word>,
+    pub words: BTreeMap<u32, DecisionText>,
     /// Hints of programs about their threads, by TID.
     pub hints: BTreeMap<u32, Hint>,
     /// Triggers a decision soon after a change, even if decisions are rare.
@@ -71,7 +72,7 @@ pub struct Exchange {
     pub why: Option<String>,
 }
 
-impl Shared {
+impl SupervisorState {
     /// Requests an exchange of the policy; discards pending parameters of the former one.
     pub fn exchange(&mut self, spec: &str, why: Option<String>) {
         let spec = spec.to_owned();
@@ -101,13 +102,13 @@ impl Shared {
 
 /// Decision about a thread, formatted only on request.
 #[derive(Clone)]
-pub struct Word {
+pub struct DecisionText {
     pub placed: ThreadPlacement,
     pub program: Option<Arc<str>>,
     pub at: Nanos,
 }
 
-impl Word {
+impl DecisionText {
     pub fn spell_out(&self, topology: &Topology) -> serde_json::Value {
         let (placed, reason) = (&self.placed, &self.placed.reason);
         let group = |(group, value): &(GroupId, f64)| (topology.group(*group).name.clone(), *value);
@@ -127,11 +128,11 @@ impl Word {
 }
 
 #[derive(Clone, Default)]
-pub struct Control(Arc<Mutex<Shared>>);
+pub struct RunControl(Arc<Mutex<SupervisorState>>);
 
-impl Control {
+impl RunControl {
     /// Locks the state; it remains usable after a holder's panic.
-    pub fn lock(&self) -> MutexGuard<'_, Shared> {
+    pub fn lock(&self) -> MutexGuard<'_, SupervisorState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -150,9 +151,11 @@ pub struct Supervisor {
     needs: Needs,
     needs_changed: bool,
     topology: Arc<Topology>,
-    control: Control,
+    control: RunControl,
     period: Duration,
     late: u32,
+    /// Reason to drop the policy at the next decision: it panicked on context switches.
+    failed: Option<String>,
     paused: bool,
     rivals: RivalWatch,
     /// Threads that are left to another scheduler, with that reason in the record.
@@ -169,7 +172,7 @@ impl Supervisor {
     pub fn new(
         (spec, inner): (&str, Box<dyn Policy>),
         topology: &Arc<Topology>,
-        control: &Control,
+        control: &RunControl,
         period: Duration,
         give_up: impl Fn() + Send + 'static,
     ) -> Self {
@@ -205,6 +208,7 @@ impl Supervisor {
             control,
             period,
             late: 0,
+            failed: None,
             paused: false,
             rivals: RivalWatch::new(Path::new("/")),
             left: BTreeSet::new(),
@@ -227,6 +231,7 @@ impl Supervisor {
             // The request was parsed when it arrived.
             if let Ok(policy) = countersteer_policies::parse(&spec, &self.topology) {
                 (self.inner, self.late, let_go) = (policy, 0, true);
+                self.failed = None;
                 self.said = PlacementState::default();
                 (shared.policy, shared.dropped) = (spec, why);
                 handed_over = true;
@@ -275,6 +280,10 @@ impl Supervisor {
     }
 
     fn ask(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
+        if let Some(why) = self.failed.take() {
+            self.drop_policy(why);
+            return view.release("the policy panicked");
+        }
         let begun = Instant::now();
         let had_waited = waited_for_cpu();
         self.busy.store(
@@ -321,6 +330,14 @@ impl Policy for Supervisor {
 
     fn needs_changed(&mut self) -> bool {
         std::mem::take(&mut self.needs_changed)
+    }
+
+    fn switched(&mut self, ended: &[Span]) {
+        let received = catch_unwind(AssertUnwindSafe(|| self.inner.switched(ended)));
+        if let Err(payload) = received {
+            let said = panic_text(payload.as_ref());
+            self.failed = Some(said.map_or("it panicked".into(), |t| format!("it failed: {t}")));
+        }
     }
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {

@@ -21,8 +21,8 @@ use countersteer_report::record::LiveCollector;
 use hdrhistogram::Histogram;
 
 use super::ab_trial::AbTrial;
-use super::summary::{EffectTimes, ProgramTally, Summary};
-use super::supervisor::{Control, Word};
+use super::summary::{EffectTimes, ProgramTally, SteeringSummary};
+use super::supervisor::{DecisionText, RunControl};
 
 /// Name of the row for threads without a known program.
 const SHORT_LIVED: &str = "(ended)";
@@ -37,10 +37,10 @@ const LONGEST_EFFECT_US: u64 = 60_000_000;
 pub type Tell = Box<dyn FnMut(&str)>;
 
 /// Recorder that counts and passes everything on to a record.
-pub struct Tally {
+pub struct DecisionTally {
     pub collector: Option<LiveCollector>,
     pub ab_trial: Option<AbTrial>,
-    summary: Summary,
+    summary: SteeringSummary,
     /// Microseconds from an observation until its decision took effect.
     effects: Option<Histogram<u32>>,
     programs: BTreeMap<u32, ProgramTally>,
@@ -63,21 +63,21 @@ pub struct Tally {
     names: BTreeMap<ThreadId, Arc<str>>,
     /// Threads that exited since the last decision.
     ended: Vec<u32>,
-    control: Control,
+    control: RunControl,
 }
 
-impl Tally {
+impl DecisionTally {
     /// Creates a tally for a machine. `tell` receives a line for each placed thread.
     pub fn new(
         topology: &Topology,
         collector: Option<LiveCollector>,
         tell: Option<Tell>,
-        control: &Control,
+        control: &RunControl,
     ) -> Self {
         let core_types = topology.core_types.iter().map(|t| t.name.clone()).collect();
-        let summary = Summary {
+        let summary = SteeringSummary {
             core_types,
-            ..Summary::default()
+            ..SteeringSummary::default()
         };
         let (programs, program_of, wanted, names, ended) = Default::default();
         let (speeds, speeds_by_side, side) = Default::default();
@@ -119,7 +119,7 @@ impl Tally {
         self,
         members: &[LiveProgram],
         elapsed: Nanos,
-    ) -> (Summary, Outcome, Option<LiveCollector>) {
+    ) -> (SteeringSummary, Outcome, Option<LiveCollector>) {
         let predicted_gain = self.predicted_gain();
         let mut summary = self.summary;
         {
@@ -188,7 +188,7 @@ impl Tally {
             .drain(..)
             .for_each(|tid| drop(shared.words.remove(&tid)));
         for placed in &placement.threads {
-            let word = Word {
+            let word = DecisionText {
                 placed: placed.clone(),
                 program: self.names.get(&placed.thread).cloned(),
                 at,
@@ -399,7 +399,7 @@ impl Tally {
     }
 }
 
-impl Recorder for Tally {
+impl Recorder for DecisionTally {
     fn observation(
         &mut self,
         topology: &Topology,

@@ -1,9 +1,8 @@
 //! Run-queue latency of steered threads, by program and by arm of an A/B trial.
 //!
-//! Input: observations of threads. Output: run-queue latencies. The kernel's sums (schedstat) need no privilege; BPF programs
-//! measure each wait.
+//! Input: observations of threads, and a source of their waits. Output: run-queue latencies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use countersteer_model::driver::Recorder;
@@ -12,46 +11,38 @@ use countersteer_model::metric::MetricBank;
 use countersteer_model::placement::Placement;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
-use countersteer_sysfs::procfs::PROC;
-use countersteer_sysfs::waits::{self as host, Source, Sums, ThreadWaits};
+use countersteer_sysfs::waits::{self as host, ThreadWaits};
 
 use super::ab_trial::AbTrial;
-use crate::waits::{Recorded, Wait};
+use crate::waits::{LatencySource, RecordedWaits, Wait, recorded};
 
 /// Collector of run-queue latency during steering.
-#[derive(Default)]
-pub struct Waits {
-    /// The kernel's sums of each thread at the last observation, with TIDs as keys.
-    threads: BTreeMap<u32, Sums>,
-    measuring: Option<Measuring>,
+pub struct WaitCollector {
+    latency: LatencySource,
     ab_trial: Option<AbTrial>,
+    /// Program names of observed threads, with TIDs as keys, and of processes, with PIDs.
+    names: BTreeMap<u32, Arc<str>>,
+    /// Threads that exited before the last observation. Their last waits may come at the next one.
+    exited: Vec<u32>,
     /// Waits by arm (0 for the policy, 1 for the baseline) and program name.
     programs: BTreeMap<(usize, Arc<str>), host::Waits>,
 }
 
-struct Measuring {
-    source: Box<dyn Source>,
-    /// Program names of all threads observed so far, with TIDs as keys.
-    names: BTreeMap<u32, Arc<str>>,
-}
-
-impl Waits {
-    /// Creates a collector. `source` measures each wait, if given; `ab_trial` supplies the active arm in a trial.
-    pub fn new(source: Option<Box<dyn Source>>, ab_trial: Option<AbTrial>) -> Self {
-        let measuring = source.map(|source| Measuring {
-            source,
-            names: BTreeMap::new(),
-        });
+impl WaitCollector {
+    /// Creates a collector. `ab_trial` supplies the active arm in a trial.
+    pub const fn new(latency: LatencySource, ab_trial: Option<AbTrial>) -> Self {
         Self {
-            measuring,
+            latency,
             ab_trial,
-            ..Self::default()
+            names: BTreeMap::new(),
+            exited: Vec::new(),
+            programs: BTreeMap::new(),
         }
     }
 
     /// Returns the run-queue latency of each program; a program whose threads never waited is absent.
     pub fn found(&mut self) -> BTreeMap<Arc<str>, Wait> {
-        self.measure(0);
+        self.read();
         let mut programs: BTreeMap<Arc<str>, host::Waits> = BTreeMap::new();
         for ((_, name), waits) in &self.programs {
             programs.entry(Arc::clone(name)).or_default().add(waits);
@@ -64,21 +55,14 @@ impl Waits {
     /// baseline.
     pub fn for_record(&self, names: Option<[&str; 2]>) -> serde_json::Result<String> {
         let row = |((side, program), waits): (&(usize, Arc<str>), &host::Waits)| {
-            let side = names.map_or("", |names| names[*side]);
-            let program = program.to_string();
-            Wait::of(waits).map(|wait| Recorded {
-                side,
-                program,
-                wait,
+            Some(RecordedWaits {
+                side: names.map_or("", |names| names[*side]),
+                program: program.to_string(),
+                wait: Wait::of(waits)?,
             })
         };
-        let rows: Vec<_> = self.programs.iter().filter_map(row).collect();
-        let remark = if self.measuring.is_some() {
-            "run-queue latency measured by BPF programs"
-        } else {
-            "the kernel's sums (schedstat): totals and means, no percentiles; `--latency` measures percentiles, as root"
-        };
-        serde_json::to_string(&serde_json::json!({ "remark": remark, "rows": rows }))
+        let rows = self.programs.iter().filter_map(row);
+        recorded(rows, &self.latency.remark())
     }
 
     /// Returns the run-queue latency of each arm, for all programs together; `None` if there were no waits.
@@ -102,77 +86,48 @@ impl Waits {
         }
     }
 
-    /// Adds the waits measured since the last call. The waits of a thread that was never observed count for the program of its
-    /// process.
-    fn measure(&mut self, side: usize) {
-        let Some(measuring) = &mut self.measuring else {
-            return;
-        };
+    /// Adds the waits since the last call. The waits of a thread that was never observed count for the program of its process.
+    fn read(&mut self) {
+        // In an A/B trial, these waits belong to the arm that was active until now.
+        let side = self.ab_trial.as_ref().map_or(0, AbTrial::side);
         let mut heard: Vec<ThreadWaits> = Vec::new();
-        measuring.source.read(&mut |news| heard.push(news));
-        let names = &measuring.names;
-        let named: Vec<_> = heard
-            .into_iter()
-            .filter_map(|news| {
-                let name = names.get(&news.tid).or_else(|| names.get(&news.pid))?;
-                Some((Arc::clone(name), news.waits))
-            })
-            .collect();
-        for (name, waits) in named {
-            self.take(side, &name, &waits);
+        self.latency.source.read(&mut |news| heard.push(news));
+        for news in heard {
+            let names = &self.names;
+            let name = names.get(&news.tid).or_else(|| names.get(&news.pid));
+            if let Some(name) = name.cloned() {
+                self.take(side, &name, &news.waits);
+            }
         }
     }
 
+    /// Follows threads that are observed for the first time.
     fn meet(&mut self, seen: &Observation) {
-        let Some(Measuring { source, names }) = &mut self.measuring else {
-            return;
-        };
+        let of_kind = |kind| seen.events.iter().filter(move |e| e.kind == kind);
+        let new: BTreeSet<_> = of_kind(ThreadEventKind::New).map(|e| e.thread).collect();
+        let names = &mut self.names;
+        for tid in self.exited.drain(..) {
+            names.remove(&tid);
+        }
         for thread in &seen.threads {
-            let new = names
-                .insert(thread.id.0, Arc::clone(&thread.name))
-                .is_none();
-            if new && let Some(pid) = PROC.process_of(thread.id.0) {
-                source.follow(pid);
+            let (tid, is_new) = (thread.id.0, new.contains(&thread.id));
+            let known = names.insert(tid, Arc::clone(&thread.name)).is_some();
+            // Waits before the first observation do not belong to this run, unless the thread has just started.
+            if (!known || is_new)
+                && let Some(pid) = self.latency.source.follow_thread(tid, is_new)
+            {
                 names.entry(pid).or_insert_with(|| Arc::clone(&thread.name));
             }
         }
-    }
-
-    fn sum(&mut self, side: usize, seen: &Observation) {
-        for thread in &seen.threads {
-            let Some(now) = PROC.sums(thread.id.0) else {
-                continue;
-            };
-            let known = self.threads.insert(thread.id.0, now);
-            // Waits before the first observation do not belong to this run, unless the thread has just started.
-            let is_new = || {
-                let new = seen.events.iter();
-                let mut new = new.filter(|e| e.kind == ThreadEventKind::New);
-                new.any(|e| e.thread == thread.id)
-            };
-            let before = known.or_else(|| is_new().then(Sums::default));
-            if let Some(before) = before {
-                self.take(side, &thread.name, &now.since(before));
-            }
-        }
-        for event in &seen.events {
-            if event.kind == ThreadEventKind::Exit {
-                self.threads.remove(&event.thread.0);
-            }
-        }
+        let exits = of_kind(ThreadEventKind::Exit).map(|e| e.thread.0);
+        self.exited.extend(exits);
     }
 }
 
-impl Recorder for Waits {
+impl Recorder for WaitCollector {
     fn observation(&mut self, _: &Topology, seen: &Observation, _: &MetricBank) {
-        // In an A/B trial, these waits belong to the arm that was active until now.
-        let side = self.ab_trial.as_ref().map_or(0, AbTrial::side);
-        if self.measuring.is_some() {
-            self.meet(seen);
-            self.measure(side);
-        } else {
-            self.sum(side, seen);
-        }
+        self.meet(seen);
+        self.read();
     }
 
     fn decision(&mut self, _: &Topology, _: Nanos, _: &Placement, _: Applied) {}
@@ -184,7 +139,9 @@ mod tests {
 
     #[test]
     fn sides_of_a_trial_are_distinguished_and_programs_are_not() {
-        let mut waits = Waits::default();
+        let none = countersteer_sysfs::waits::Whose::default();
+        let latency = LatencySource::sums(&none, "x".into());
+        let mut waits = WaitCollector::new(latency, None);
         let name: Arc<str> = "p".into();
         let of = |times, total_ns| host::Waits {
             times,

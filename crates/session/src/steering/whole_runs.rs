@@ -1,6 +1,6 @@
 //! Trials of whole runs: a workload runs from start to end under one of two arms. The order within each pair of runs is random.
 //!
-//! Input: two arms ([`Side`]) and the commands. Output: [`Gain`]s with confidence intervals that are valid at any time of the
+//! Input: two arms ([`TrialSide`]) and the commands. Output: [`Gain`]s with confidence intervals that are valid at any time of the
 //! trial. They compare wall time, run-queue latency, or a score that the user's command prints. Unlike a trial of blocks within
 //! one run, this needs no counters. An arm may be anything that starts programs: another scheduler, `taskset`, `nice`.
 
@@ -20,11 +20,11 @@ use countersteer_sysfs::sched_ext;
 use rand::{RngExt, SeedableRng};
 
 use super::error::SteeringError;
-use crate::interrupt::{self, Helper, Temporary};
+use crate::interrupt::{self, Helper, TemporaryFolder};
 
 /// Arm of a trial: the policy, command prefix or scheduler under which the programs run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum TrialSide {
     /// Name and parameters of a policy for `steer run`; `linux` is a policy, too.
     Policy(String),
     /// Words that precede each program's command: `taskset -c 0-3`, `nice -n 5`, `numactl -N 0`, `gamemoderun`.
@@ -36,7 +36,7 @@ pub enum Side {
 /// Measure by which whole runs are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
-pub enum By {
+pub enum RunMeasure {
     /// Elapsed time of each program
     Wall,
     /// Mean run-queue latency
@@ -45,7 +45,7 @@ pub enum By {
     LatencyP99,
 }
 
-impl By {
+impl RunMeasure {
     /// Measures by name, as on command lines.
     pub const NAMES: [(&'static str, Self); 3] = [
         ("wall", Self::Wall),
@@ -56,9 +56,9 @@ impl By {
 
 /// Number of runs, and rules for the verdict.
 pub struct RunsPlan<'a> {
-    pub sides: [&'a Side; 2],
+    pub sides: [&'a TrialSide; 2],
     pub commands: &'a [Vec<String>],
-    pub by: By,
+    pub by: RunMeasure,
     /// Shell command that prints a score after each run; greater is better. The file $STEER_OUTPUT contains the programs'
     /// output.
     pub score: Option<&'a str>,
@@ -82,12 +82,12 @@ const SHORT: Duration = Duration::from_millis(9_500);
 
 /// Results of the pairs of runs completed so far.
 #[derive(Default)]
-pub struct Measured {
+pub struct MeasuredPairs {
     programs: BTreeMap<String, Evidence>,
     overall: Evidence,
 }
 
-impl Measured {
+impl MeasuredPairs {
     /// Returns the gain of each program, and the gain of all programs together.
     pub fn gains(&self, confidence: f64, margin: f64) -> (Vec<Gain>, Gain) {
         let gain = |program: &str, e: &Evidence| Gain {
@@ -120,7 +120,7 @@ impl Measured {
     }
 }
 
-impl Side {
+impl TrialSide {
     /// Parses an arm: the name of a policy, or a command whose program exists.
     ///
     /// # Errors
@@ -160,12 +160,16 @@ impl Side {
 ///
 /// # Errors
 /// A program fails, or an arm cannot be set up.
-pub fn run(plan: &RunsPlan<'_>, measured: &Mutex<Measured>) -> anyhow::Result<()> {
+pub fn run(plan: &RunsPlan<'_>, measured: &Mutex<MeasuredPairs>) -> anyhow::Result<()> {
     interrupt::listen()?;
-    pairs(plan, measured, Temporary::folder("trial")?.path())
+    pairs(plan, measured, TemporaryFolder::folder("trial")?.path())
 }
 
-fn pairs(plan: &RunsPlan<'_>, measured: &Mutex<Measured>, scratch: &Path) -> anyhow::Result<()> {
+fn pairs(
+    plan: &RunsPlan<'_>,
+    measured: &Mutex<MeasuredPairs>,
+    scratch: &Path,
+) -> anyhow::Result<()> {
     let mut rng = rand_pcg::Pcg64::seed_from_u64(plan.seed);
     let began = Instant::now();
     for pair in 1..=plan.pairs.unwrap_or(PAIRS) {
@@ -209,17 +213,17 @@ fn record_of(dir: &Path, pair: u64, side: usize) -> PathBuf {
 /// better.
 fn one_run(
     plan: &RunsPlan<'_>,
-    side: &Side,
+    side: &TrialSide,
     scratch: &Path,
     record: Option<PathBuf>,
 ) -> anyhow::Result<BTreeMap<String, f64>> {
     let (policy, prefix) = match side {
-        Side::Policy(spec) => (spec.as_str(), &[][..]),
-        Side::Prefix(words) => ("linux", &words[..]),
-        Side::Scheduler(_) => ("linux", &[][..]),
+        TrialSide::Policy(spec) => (spec.as_str(), &[][..]),
+        TrialSide::Prefix(words) => ("linux", &words[..]),
+        TrialSide::Scheduler(_) => ("linux", &[][..]),
     };
     let _scheduler = match side {
-        Side::Scheduler(words) => Some(loaded(words, Path::new("/"))?),
+        TrialSide::Scheduler(words) => Some(loaded(words, Path::new("/"))?),
         _ => None,
     };
     let workload = Workload {
@@ -238,7 +242,7 @@ fn one_run(
         .arg(&file)
         .arg("--summary")
         .arg(&summary);
-    if plan.by == By::LatencyP99 {
+    if plan.by == RunMeasure::LatencyP99 {
         steer.arg("--latency");
     }
     if let Some(record) = record {
@@ -264,7 +268,7 @@ fn one_run(
 }
 
 /// Returns an error for a failed run, with the first three lines that the programs printed to stderr.
-fn failed(side: &Side, status: ExitStatus, log: &Path) -> SteeringError {
+fn failed(side: &TrialSide, status: ExitStatus, log: &Path) -> SteeringError {
     let said = std::fs::read_to_string(log).unwrap_or_default();
     // Lines that start with `steer: ` come from `steer`, not from the programs.
     let own = said.lines().filter(|line| !line.starts_with("steer: "));
@@ -278,14 +282,14 @@ fn failed(side: &Side, status: ExitStatus, log: &Path) -> SteeringError {
 
 /// Reads the summary of a run. Returns the inverse of each program's elapsed time or run-queue latency, so that greater is
 /// better.
-fn worth(by: By, summary: &Path) -> anyhow::Result<BTreeMap<String, f64>> {
+fn worth(by: RunMeasure, summary: &Path) -> anyhow::Result<BTreeMap<String, f64>> {
     let text = std::fs::read_to_string(summary).context("a run left no summary")?;
     let summary: serde_json::Value = serde_json::from_str(&text)?;
     let programs = summary["programs"].as_array().into_iter().flatten();
     let value = |p: &serde_json::Value| match by {
-        By::Wall => p["elapsed_s"].as_f64().map(|s| 1.0 / s),
-        By::Latency => p["wait"]["mean_ms"].as_f64().map(|ms| 1.0 / ms),
-        By::LatencyP99 => p["wait"]["p99_ms"].as_f64().map(|ms| 1.0 / ms),
+        RunMeasure::Wall => p["elapsed_s"].as_f64().map(|s| 1.0 / s),
+        RunMeasure::Latency => p["wait"]["mean_ms"].as_f64().map(|ms| 1.0 / ms),
+        RunMeasure::LatencyP99 => p["wait"]["p99_ms"].as_f64().map(|ms| 1.0 / ms),
     };
     let named = |p: &serde_json::Value| Some((p["name"].as_str()?.to_owned(), value(p)?));
     Ok(programs.filter_map(named).collect())
@@ -370,11 +374,11 @@ mod tests {
 
     use super::*;
 
-    fn plan<'a>(side: &'a Side, pairs: Option<u64>, until: Option<Duration>) -> RunsPlan<'a> {
+    fn plan<'a>(side: &'a TrialSide, pairs: Option<u64>, until: Option<Duration>) -> RunsPlan<'a> {
         RunsPlan {
             sides: [side, side],
             commands: &[],
-            by: By::Wall,
+            by: RunMeasure::Wall,
             score: None,
             pairs,
             until,
@@ -388,7 +392,7 @@ mod tests {
 
     #[test]
     fn trials_of_short_runs_end_within_ten_seconds_and_others_when_they_should() {
-        let side = Side::Policy("linux".into());
+        let side = TrialSide::Policy("linux".into());
         let ends = |pairs, until, done, seconds| {
             is_long_enough(
                 &plan(&side, pairs, until),
@@ -427,12 +431,15 @@ mod tests {
     #[test]
     fn sides_are_policies_or_commands() {
         assert_eq!(
-            Side::parse("hsf:sf=steps").unwrap(),
-            Side::Policy("hsf:sf=steps".into())
+            TrialSide::parse("hsf:sf=steps").unwrap(),
+            TrialSide::Policy("hsf:sf=steps".into())
         );
         let nice = ["nice", "-n", "5"].map(str::to_owned).to_vec();
-        assert_eq!(Side::parse("nice -n 5").unwrap(), Side::Prefix(nice));
-        let error = Side::parse("fastest").unwrap_err().to_string();
+        assert_eq!(
+            TrialSide::parse("nice -n 5").unwrap(),
+            TrialSide::Prefix(nice)
+        );
+        let error = TrialSide::parse("fastest").unwrap_err().to_string();
         assert!(error.contains("neither a policy nor a program"), "{error}");
     }
 }

@@ -10,23 +10,23 @@ use std::collections::HashMap;
 use countersteer_model::counters::{Owner, Sample, Samples};
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::{CoreTypeId, CpuId, Nanos};
-use countersteer_sysfs::sensors::Place;
+use countersteer_sysfs::sensors::SensorPlace;
 
-use super::Named;
 use super::derived::OfRow;
+use super::named::Named;
 
 /// Values of an interval, grouped by thread, process, CPU and zone.
 #[derive(Debug, Default)]
 pub struct Belongings {
-    columns: HashMap<&'static str, Column>,
+    columns: HashMap<&'static str, OwnedColumn>,
     /// Values derived from counts: by counter name, and by the rows that may include them.
-    derived: HashMap<&'static str, HashMap<RowKey, Vec<Part>>>,
+    derived: HashMap<&'static str, HashMap<RowKey, Vec<DerivedValue>>>,
     /// PIDs of all sampled threads, with TIDs as keys.
     pids: HashMap<u32, u32>,
 }
 
 #[derive(Debug, Default)]
-struct Column {
+struct OwnedColumn {
     unit: &'static str,
     threads: HashMap<u32, f64>,
     processes: HashMap<u32, f64>,
@@ -47,7 +47,7 @@ pub struct RowKey {
 
 /// Derived value of one thread's row, with the row's time.
 #[derive(Debug)]
-struct Part {
+struct DerivedValue {
     end: Nanos,
     enabled: Nanos,
     value: f64,
@@ -82,18 +82,18 @@ impl Belongings {
             let column = self.columns.entry(value.name).or_default();
             column.unit = value.unit;
             match &value.place {
-                Place::Machine => column.zones.push((None, value.value)),
-                Place::Cpu(cpu) => drop(column.cpus.insert(cpu.0, value.value)),
-                Place::Thread(tid) => {
+                SensorPlace::Machine => column.zones.push((None, value.value)),
+                SensorPlace::Cpu(cpu) => drop(column.cpus.insert(cpu.0, value.value)),
+                SensorPlace::Thread(tid) => {
                     column.threads.insert(*tid, value.value);
                     let pid = self.pids.get(tid).copied().unwrap_or(*tid);
                     let of_process = column.processes.entry(pid).or_insert(0.0);
                     *of_process = joined(value.unit, *of_process, value.value);
                 }
-                Place::Zone { name, cpus } if counts_once(value.name, name, values) => {
+                SensorPlace::Zone { name, cpus } if counts_once(value.name, name, values) => {
                     column.zones.push((cpus.as_deref().cloned(), value.value));
                 }
-                Place::Zone { .. } => {}
+                SensorPlace::Zone { .. } => {}
             }
         }
         for row in readings.rows().iter().filter(|row| row.last) {
@@ -110,7 +110,7 @@ impl Belongings {
         };
         let rows = self.derived.entry(name).or_default();
         for owner in [row.owner, Owner::Process { pid }, Owner::Cpu, Owner::Total] {
-            let part = Part {
+            let part = DerivedValue {
                 end: row.end,
                 enabled: row.enabled,
                 value,
@@ -170,7 +170,7 @@ fn joined(unit: &str, all: f64, value: f64) -> f64 {
     }
 }
 
-fn mean_by_time(parts: &[Part]) -> Option<f64> {
+fn mean_by_time(parts: &[DerivedValue]) -> Option<f64> {
     let all_ns: f64 = parts.iter().map(|p| p.enabled.0 as f64).sum();
     let sum: f64 = parts.iter().map(|p| p.value * p.enabled.0 as f64).sum();
     (all_ns > 0.0).then(|| sum / all_ns)
@@ -181,7 +181,7 @@ fn mean_by_time(parts: &[Part]) -> Option<f64> {
 fn counts_once(name: &str, zone: &str, values: &[Named]) -> bool {
     let is_package = |zone: &str| zone.starts_with("package-") && !zone.contains('/');
     let packages = |v: &Named| {
-        v.name == name && matches!(&v.place, Place::Zone { name, .. } if is_package(name))
+        v.name == name && matches!(&v.place, SensorPlace::Zone { name, .. } if is_package(name))
     };
     name != "energy_j" || is_package(zone) || !values.iter().any(packages) && !zone.contains('/')
 }
@@ -211,7 +211,7 @@ mod tests {
         Named {
             name: "energy_j",
             unit: "J",
-            place: Place::Zone {
+            place: SensorPlace::Zone {
                 name: name.into(),
                 cpus,
             },
@@ -252,7 +252,7 @@ mod tests {
         let held = |tid, value| Named {
             name: "llc_occupancy_bytes",
             unit: "B",
-            place: Place::Thread(tid),
+            place: SensorPlace::Thread(tid),
             value,
         };
         let mut readings = Samples::default();
@@ -273,7 +273,7 @@ mod tests {
         let mean = |tid, value| Named {
             name: "runqueue_wait_mean_us",
             unit: "us",
-            place: Place::Thread(tid),
+            place: SensorPlace::Thread(tid),
             value,
         };
         belongings.sort(&[mean(1, 30.0), mean(2, 50.0)], &[], &readings);

@@ -12,11 +12,11 @@ use countersteer_model::metric::{MetricBank, MetricDef};
 use countersteer_model::sample::{Event, Sample};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::ThreadId;
-use countersteer_sysfs::sensors::Place;
+use countersteer_sysfs::sensors::SensorPlace;
 
-use super::Named;
+use super::named::Named;
 use crate::derivable;
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 
 /// Value of a metric at one row of samples; `row` is the row's index.
 pub struct OfRow {
@@ -43,7 +43,7 @@ impl Derived {
         let here = derivable::here()?;
         let missing = |metric: &&MetricDef| derivable::without_model(metric, &here.topology);
         if let Some(why) = metrics.iter().copied().find_map(|m| missing(&m)) {
-            return Err(failure(Kind::Missing, why));
+            return Err(failure(FaultKind::Missing, why));
         }
         let topology = Arc::clone(&here.topology);
         Ok(Some(Self::new(metrics, topology, here.cpus.clone())))
@@ -101,7 +101,7 @@ impl Derived {
                 let named = |value| Named {
                     name: metric.name,
                     unit: metric.unit,
-                    place: Place::Thread(thread.0),
+                    place: SensorPlace::Thread(thread.0),
                     value,
                 };
                 into.extend(value.map(named));
@@ -121,7 +121,7 @@ impl Derived {
 
 #[cfg(test)]
 mod tests {
-    use countersteer_model::counters::{Owner, Plan, PlannedEvent, PlannedSet};
+    use countersteer_model::counters::{Owner, PlannedEvent, PlannedSet, SetPlan};
     use countersteer_model::machine::Machine;
     use countersteer_model::units::{CoreTypeId, CpuId, Nanos};
 
@@ -143,7 +143,7 @@ mod tests {
             scale: 1.0,
             event: Some(event),
         };
-        let plan = Plan::new(
+        let plan = SetPlan::new(
             vec![PlannedSet {
                 events: events.map(planned).into(),
             }],
@@ -170,7 +170,10 @@ mod tests {
             let mut values = Vec::new();
             let mut rows = Vec::new();
             derived.read(&samples, &mut values, &mut rows);
-            assert_eq!((values.len(), &values[0].place), (1, &Place::Thread(7)));
+            assert_eq!(
+                (values.len(), &values[0].place),
+                (1, &SensorPlace::Thread(7))
+            );
             assert_eq!(
                 (rows.len(), rows[0].row, rows[0].value),
                 (1, 0, values[0].value)
@@ -198,7 +201,7 @@ mod tests {
         let set = PlannedSet {
             events: events.iter().map(planned).collect(),
         };
-        let plan = Plan::new(vec![set], None).unwrap();
+        let plan = SetPlan::new(vec![set], None).unwrap();
         let os = (0..topology.cpus.len() as u32).map(CpuId).collect();
         let wanted = ["sf", "sf_error", "ef", "ef_error", "phase"].map(|m| derivable(m).unwrap());
         let cpu = topology

@@ -5,6 +5,7 @@
 
 mod belongs;
 mod derived;
+pub(crate) mod named;
 mod sums;
 
 use std::path::{Path, PathBuf};
@@ -12,33 +13,28 @@ use std::path::{Path, PathBuf};
 use countersteer_model::counters::{Outside, Owner, Sample, Samples};
 use countersteer_model::metric::MetricDef;
 use countersteer_report::readings::VirtualValue;
-use countersteer_sysfs::sensors::{self, Column, PROVIDERS, Place, SensorSet, Value};
+use countersteer_sysfs::sensors::{
+    self, PROVIDERS, SensorColumn, SensorPlace, SensorSet, SensorValue,
+};
 use countersteer_sysfs::unavailable::Unavailable;
 
 use self::belongs::Belongings;
 use self::derived::{Derived, OfRow};
-use crate::counted::Counted;
+use self::named::Named;
+use crate::counted::CountedMetrics;
 use crate::derivable::{self, derivable};
-use crate::error::{Kind, failure};
-use crate::modules::{Modules, column_of};
+use crate::error::{FaultKind, failure};
+use crate::modules::Modules;
+use crate::modules::declared::column_of;
 
-pub use sums::Sums;
+pub use sums::RunTotals;
 
 /// Virtual counters requested with -v.
 #[derive(Default)]
 pub struct Wanted {
-    pub columns: Vec<&'static Column>,
+    pub columns: Vec<&'static SensorColumn>,
     /// Metrics of the core's table that are computed from PMU counts.
     pub derived: Vec<&'static MetricDef>,
-}
-
-/// Value of a virtual counter at a place, e.g. a CPU or a thread.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Named {
-    pub name: &'static str,
-    pub unit: &'static str,
-    pub place: Place,
-    pub value: f64,
 }
 
 /// Reader of the requested virtual counters, with the values of the current interval.
@@ -60,14 +56,14 @@ impl Wanted {
             match (column_of(name), derivable(name)) {
                 (Some((_, column)), _) => wanted.columns.push(column),
                 (None, Some(metric)) => wanted.derived.push(metric),
-                (None, None) => return Err(failure(Kind::Usage, unknown(name))),
+                (None, None) => return Err(failure(FaultKind::Usage, unknown(name))),
             }
         }
         Ok(wanted)
     }
 
     /// Returns the name of the first counter, requested or in a formula, that is read per thread; `None` if there is none.
-    pub fn by_thread(&self, counted: &Counted) -> Option<&'static str> {
+    pub fn by_thread(&self, counted: &CountedMetrics) -> Option<&'static str> {
         let of_threads =
             |name: &&str| column_of(name).is_some_and(|(provider, _)| provider.by_thread);
         let mut names = self
@@ -104,7 +100,7 @@ impl Bank {
     pub fn open(
         root: &Path,
         wanted: &Wanted,
-        counted: &Counted,
+        counted: &CountedMetrics,
         modules: Modules,
     ) -> anyhow::Result<Self> {
         let columns = || wanted.columns.iter().map(|c| c.name);
@@ -112,7 +108,7 @@ impl Bank {
         let names: Vec<&'static str> = names.collect();
         let read: Vec<&'static str> = columns().chain(counted.outside.iter().copied()).collect();
         let meters = SensorSet::open(root, &sensed(&read))
-            .map_err(|why| failure(Kind::Missing, why.to_string()))?;
+            .map_err(|why| failure(FaultKind::Missing, why.to_string()))?;
         let metrics: Vec<&MetricDef> = wanted
             .derived
             .iter()
@@ -166,7 +162,7 @@ impl Bank {
                 self.meters.ran(tid, cpu, row.enabled);
             }
         }
-        let named = |v: &Value| Named {
+        let named = |v: &SensorValue| Named {
             name: v.column.name,
             unit: v.column.unit,
             place: v.place.clone(),
@@ -243,10 +239,10 @@ fn tell<'v, 'n>(
 ) {
     for value in values {
         let (scope, place, tid, cpu) = match &value.place {
-            Place::Machine => ("machine", "machine", None, None),
-            Place::Zone { name, .. } => ("zone", &**name, None, None),
-            Place::Cpu(cpu) => ("cpu", "", None, Some(cpu.0)),
-            Place::Thread(tid) => ("thread", name(*tid), Some(*tid), None),
+            SensorPlace::Machine => ("machine", "machine", None, None),
+            SensorPlace::Zone { name, .. } => ("zone", &**name, None, None),
+            SensorPlace::Cpu(cpu) => ("cpu", "", None, Some(cpu.0)),
+            SensorPlace::Thread(tid) => ("thread", name(*tid), Some(*tid), None),
         };
         let Named {
             name, unit, value, ..
@@ -284,7 +280,7 @@ mod tests {
         let mut bank = Bank::open(
             root.path(),
             &Wanted::default(),
-            &Counted::nothing(),
+            &CountedMetrics::nothing(),
             Modules::default(),
         )
         .unwrap();

@@ -7,31 +7,32 @@ use std::collections::{BTreeMap, HashMap};
 
 use countersteer_model::counters::{Sample, Samples};
 use countersteer_report::readings::VirtualValue;
-use countersteer_sysfs::sensors::{Kind, Place};
+use countersteer_sysfs::sensors::{SensorPlace, ValueKind};
 
-use crate::modules::column_of;
+use crate::modules::declared::column_of;
 
 use super::belongs::RowKey;
-use super::{Bank, Named, tell};
-use crate::counted::Counted;
+use super::named::Named;
+use super::{Bank, tell};
+use crate::counted::CountedMetrics;
 
 /// Totals accumulated since the start of the run.
-pub struct Sums {
-    columns: HashMap<&'static str, Column>,
+pub struct RunTotals {
+    columns: HashMap<&'static str, SumColumn>,
     /// Values requested with -v, by counter and place: the sum of the values, and their number.
-    values: BTreeMap<(&'static str, Place), (Named, f64)>,
+    values: BTreeMap<(&'static str, SensorPlace), (Named, f64)>,
 }
 
-struct Column {
+struct SumColumn {
     /// True if the counter's values can be added (e.g. energy), false if it is a level (e.g. temperature).
     adds_up: bool,
     /// Sum of weighted values and sum of weights, by row.
     rows: HashMap<RowKey, (f64, f64)>,
 }
 
-impl Sums {
+impl RunTotals {
     /// Creates empty sums for the virtual counters in formulas.
-    pub fn new(counted: &Counted) -> Self {
+    pub fn new(counted: &CountedMetrics) -> Self {
         let names = counted
             .outside
             .iter()
@@ -40,7 +41,7 @@ impl Sums {
         let column = |name| {
             (
                 name,
-                Column {
+                SumColumn {
                     adds_up: adds_up(name),
                     rows: HashMap::new(),
                 },
@@ -123,7 +124,7 @@ impl Sums {
 
 /// Returns true if a virtual counter's values can be added, false if it is a level.
 fn adds_up(name: &str) -> bool {
-    column_of(name).is_some_and(|(_, column)| column.kind == Kind::Since)
+    column_of(name).is_some_and(|(_, column)| column.kind == ValueKind::Since)
 }
 
 #[cfg(test)]
@@ -150,9 +151,9 @@ mod tests {
         };
         holds(1, 0);
         let wanted = Wanted::find(&["energy", "temperature"]).unwrap();
-        let counted = Counted {
+        let counted = CountedMetrics {
             outside: vec!["energy_j", "temperature_c"],
-            ..Counted::nothing()
+            ..CountedMetrics::nothing()
         };
         let mut bank = Bank::open(
             root.path(),
@@ -161,7 +162,7 @@ mod tests {
             crate::modules::Modules::default(),
         )
         .unwrap();
-        let mut sums = Sums::new(&counted);
+        let mut sums = RunTotals::new(&counted);
         let row = |cpu, ms| {
             let owner = Owner::Thread { pid: 1, tid: 1 };
             Sample {

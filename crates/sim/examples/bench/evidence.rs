@@ -5,7 +5,7 @@
 
 use std::error::Error;
 
-use countersteer_model::evidence::{Evidence, Verdict};
+use countersteer_model::evidence::{Evidence, GainDecision};
 use countersteer_model::policy::PolicyRng;
 use rand::{RngExt, SeedableRng};
 
@@ -81,7 +81,7 @@ fn trial(
     spread: f64,
     gain: f64,
     most: u64,
-) -> (Option<Verdict>, u64) {
+) -> (Option<GainDecision>, u64) {
     let mut evidence = Evidence::default();
     let verdict = (0..most).find_map(|_| {
         evidence.push(gain.ln_1p() + spread * noise(rng));

@@ -8,7 +8,7 @@
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CoreTypeId, CpuId};
 
-use super::program::Program;
+use super::program::SimulatedProgram;
 use crate::progress::{ModelId, ProgressModel};
 
 /// Threshold: fraction of a thread's work below which the rest counts as done, because sums of parts are rounded.
@@ -46,12 +46,12 @@ impl<'a> Alone<'a> {
     }
 
     /// Returns the seconds of one run on the whole machine, fast cores first.
-    pub fn fast_s(&self, program: &Program) -> f64 {
+    pub fn fast_s(&self, program: &SimulatedProgram) -> f64 {
         self.seconds(program, &cpus_alone(self.topology, None))
     }
 
     /// Returns the seconds of one run on the cores of the slowest type only.
-    pub fn slow_s(&self, program: &Program) -> f64 {
+    pub fn slow_s(&self, program: &SimulatedProgram) -> f64 {
         let (_, slow) = self.topology.extremes();
         self.seconds(program, &cpus_alone(self.topology, Some(slow)))
     }
@@ -62,7 +62,7 @@ impl<'a> Alone<'a> {
         self.topology.core_type_of(first)
     }
 
-    fn seconds(&self, program: &Program, cpus: &[CpuId]) -> f64 {
+    fn seconds(&self, program: &SimulatedProgram, cpus: &[CpuId]) -> f64 {
         let parts = program.parts();
         let fastest = self.topology.core_type_of(cpus[0]);
         let timeline = parts.timeline;

@@ -5,13 +5,13 @@
 //! In a parallel part, the position of each thread on the timeline is unknown, so the fraction is proportional to instructions.
 
 use super::alone::Alone;
-use super::program::Program;
-use super::{Simulation, Timer};
+use super::program::SimulatedProgram;
+use super::{EngineTimer, Simulation};
 use crate::progress::Ceilings;
 
 /// Data for upper bounds on performance: speed limits of a machine, and work of its programs.
 #[derive(Clone, Debug, Default)]
-pub struct Limits {
+pub struct PerformanceLimits {
     pub ceilings: Ceilings,
     /// Programs in the order of the workload.
     pub programs: Vec<ProgramLimits>,
@@ -57,23 +57,23 @@ struct Worths {
 impl Simulation {
     /// Returns speed limits and work for upper bounds of this simulation; `None` if its progress model knows no speed limits.
     #[must_use]
-    pub fn limits(&self) -> Option<Limits> {
+    pub fn limits(&self) -> Option<PerformanceLimits> {
         let ceilings = self.progress.ceilings()?;
-        let program = |(row, program): (usize, &Program)| {
+        let program = |(row, program): (usize, &SimulatedProgram)| {
             let start = self.timers.iter().find_map(|timer| match timer.0 {
-                (at, Timer::Start { program }) if program == row => Some(at.as_secs_f64()),
+                (at, EngineTimer::Start { program }) if program == row => Some(at.as_secs_f64()),
                 _ => None,
             });
             self.program_limits(program, start.unwrap_or(0.0), &ceilings)
         };
-        Some(Limits {
+        Some(PerformanceLimits {
             programs: self.programs.iter().enumerate().map(program).collect(),
             rounds: f64::from(self.config.rounds),
             ceilings,
         })
     }
 
-    fn worths(&self, program: &Program, alone_fast_s: f64) -> Worths {
+    fn worths(&self, program: &SimulatedProgram, alone_fast_s: f64) -> Worths {
         let parts = program.parts();
         let single = parts.threads == 1;
         let serial = if single { 1.0 } else { parts.serial_share } * parts.instructions;
@@ -91,7 +91,7 @@ impl Simulation {
     }
 
     /// Returns the seconds that one thread alone takes for the first `instructions` instructions of a run.
-    fn serial_s(&self, program: &Program, instructions: f64) -> f64 {
+    fn serial_s(&self, program: &SimulatedProgram, instructions: f64) -> f64 {
         let parts = program.parts();
         let per_timeline = parts.instructions / parts.timeline;
         let fastest = Alone::new(&self.topology, &*self.progress).fastest();
@@ -102,7 +102,12 @@ impl Simulation {
     }
 
     /// Number of runs that a program completed in `instructions` instructions; an unfinished run counts as a fraction.
-    pub(super) fn runs_done(&self, program: &Program, alone_fast_s: f64, instructions: f64) -> f64 {
+    pub(super) fn runs_done(
+        &self,
+        program: &SimulatedProgram,
+        alone_fast_s: f64,
+        instructions: f64,
+    ) -> f64 {
         let finished = program.completions_s.len() as f64;
         let worths = self.worths(program, alone_fast_s);
         let run = worths.serial + worths.parallel;
@@ -118,7 +123,7 @@ impl Simulation {
 
     fn program_limits(
         &self,
-        program: &Program,
+        program: &SimulatedProgram,
         start_s: f64,
         ceilings: &Ceilings,
     ) -> ProgramLimits {

@@ -12,7 +12,7 @@ use super::{PlannedHotplug, Simulation};
 
 /// Groups and CPUs of a simulation.
 #[derive(Clone, Debug)]
-pub(super) struct State {
+pub(super) struct ControlledState {
     events: Vec<PlannedHotplug>,
     pub online: CpuSet,
     /// Groups that the scheduler knows, with their indices.
@@ -21,7 +21,7 @@ pub(super) struct State {
     pub refused: Option<String>,
 }
 
-impl State {
+impl ControlledState {
     pub fn new(topology: &Topology, events: &[PlannedHotplug]) -> Self {
         Self {
             events: events.to_vec(),

@@ -27,7 +27,7 @@ const HEADROOM: f64 = 1.25;
 
 /// Clock domain: CPUs that share one frequency.
 #[derive(Clone, Debug)]
-struct Clock {
+struct ClockDomain {
     cpus: Vec<CpuId>,
     core_type: usize,
     point: usize,
@@ -37,7 +37,7 @@ struct Clock {
 
 /// Request of a CPU to its clock: utilisation and clamps.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct ClockRequest {
     pub cpu: CpuId,
     /// Utilisation of the CPU; 1,024 is full use of the largest CPU.
     pub utilisation: f64,
@@ -47,14 +47,14 @@ pub(super) struct Asked {
 
 /// Power limit of the package, and moving average of its power.
 #[derive(Clone, Copy, Debug)]
-struct Budget {
+struct PowerBudget {
     limit: PowerLimit,
     average_w: f64,
     energy_j: f64,
     at: Nanos,
 }
 
-impl Budget {
+impl PowerBudget {
     /// Updates the average power with the energy used since the last check. Returns 1 if cores must go down one operating point,
     /// -1 if they may go up one point, and otherwise 0.
     fn look(&mut self, energy_j: f64, now: Nanos) -> i32 {
@@ -76,12 +76,12 @@ impl Budget {
 
 /// Clock domains of a machine.
 #[derive(Clone, Debug)]
-pub(super) struct Clocks {
+pub(super) struct ClockDomains {
     governor: Governor,
     /// Operating points of each core type, and the index of the point with `freq_ghz`.
     points: Vec<(Vec<Point>, usize)>,
-    clocks: Vec<Clock>,
-    budget: Option<Budget>,
+    clocks: Vec<ClockDomain>,
+    budget: Option<PowerBudget>,
     /// Number of operating points by which the power limit lowers every core type.
     throttled: usize,
     /// Time of the next update if no thread is switched before.
@@ -90,17 +90,17 @@ pub(super) struct Clocks {
     tick: Nanos,
 }
 
-impl Clocks {
+impl ClockDomains {
     /// Creates the clocks of a machine; `None` if none of its core types has operating points.
     pub fn new(topology: &Topology, governor: Governor) -> Option<Self> {
         if topology.core_types.iter().all(|t| t.frequency.is_none()) {
             return None;
         }
-        let mut clocks: Vec<Clock> = Vec::new();
+        let mut clocks: Vec<ClockDomain> = Vec::new();
         for cpu in &topology.cpus {
             let row = cpu.clock as usize;
             let core_type = cpu.core_type.index();
-            let empty = || Clock {
+            let empty = || ClockDomain {
                 cpus: Vec::new(),
                 core_type,
                 point: topology.core_types[core_type].nominal_point(),
@@ -119,7 +119,7 @@ impl Clocks {
             governor,
             points: points.map(|t| (t.points(), t.nominal_point())).collect(),
             clocks,
-            budget: topology.power_limit.map(|limit| Budget {
+            budget: topology.power_limit.map(|limit| PowerBudget {
                 limit,
                 average_w: 0.0,
                 energy_j: 0.0,
@@ -181,7 +181,7 @@ impl Clocks {
     pub fn choose(
         &mut self,
         topology: &Topology,
-        running: &[Asked],
+        running: &[ClockRequest],
         now: Nanos,
         changes: &mut Vec<(CpuId, usize, f64)>,
     ) {
@@ -223,7 +223,7 @@ impl Clocks {
     }
 
     /// Index of the slowest operating point that meets a CPU's request, before the turbo limit and the power limit are applied.
-    fn wanted(&self, topology: &Topology, asked: &Asked) -> usize {
+    fn wanted(&self, topology: &Topology, asked: &ClockRequest) -> usize {
         let core_type = topology.core_type_of(asked.cpu).index();
         let (points, nominal) = &self.points[core_type];
         let fastest = points.len() - 1;
@@ -252,7 +252,7 @@ mod tests {
             watts: 100.0,
             seconds: 2.0,
         };
-        let mut budget = Budget {
+        let mut budget = PowerBudget {
             limit,
             average_w: 0.0,
             energy_j: 0.0,

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_model::placement::{CacheClass, Clamp, ClockLimit, Members};
+use countersteer_model::placement::{Clamp, ClockLimit, Members, WayClass};
 use countersteer_model::units::{CacheId, CpuId, ThreadId};
 
 use super::Simulation;
-use super::frequency::{Asked, Clocks};
+use super::frequency::{ClockDomains, ClockRequest};
 
 /// Classes of threads in one cache: way mask and members of each class.
-type Parts = Vec<(u64, Vec<ThreadId>)>;
+type CacheParts = Vec<(u64, Vec<ThreadId>)>;
 
 impl Simulation {
     /// Chooses the frequencies of all CPUs if threads were switched (`changed`) or an update is due.
@@ -33,11 +33,11 @@ impl Simulation {
     }
 
     /// Returns utilisation and clamps of each CPU that runs a thread.
-    fn asked(&self) -> Vec<Asked> {
+    fn asked(&self) -> Vec<ClockRequest> {
         let cpus = (0..self.topology.cpus.len()).map(|row| CpuId(row as u32));
         let running = cpus.filter(|cpu| self.linux.running(*cpu).is_some());
-        let mut asked: Vec<Asked> = running
-            .map(|cpu| Asked {
+        let mut asked: Vec<ClockRequest> = running
+            .map(|cpu| ClockRequest {
                 cpu,
                 utilisation: self.linux.cpu_utilisation(cpu),
                 clamp: Clamp::FREE,
@@ -66,7 +66,11 @@ impl Simulation {
     /// default.
     pub(super) fn clamp(&mut self, id: ThreadId, clamp: Clamp) -> bool {
         self.linux.set_clamp(id, clamp, self.now);
-        if !self.clocks.as_ref().is_some_and(Clocks::applies_clamps) {
+        if !self
+            .clocks
+            .as_ref()
+            .is_some_and(ClockDomains::applies_clamps)
+        {
             return clamp == Clamp::FREE;
         }
         self.clamps.resize(self.threads.len(), Clamp::FREE);
@@ -87,8 +91,8 @@ impl Simulation {
     /// Partitions caches among classes of threads, and returns the number of unsupported classes.
     ///
     /// Classes with overlapping ways share the union of their ways. Bandwidth partitions are unsupported.
-    pub(super) fn divide(&mut self, classes: &[CacheClass]) -> u32 {
-        let mut by_cache: BTreeMap<CacheId, Parts> = BTreeMap::new();
+    pub(super) fn divide(&mut self, classes: &[WayClass]) -> u32 {
+        let mut by_cache: BTreeMap<CacheId, CacheParts> = BTreeMap::new();
         let mut unsupported = 0;
         for class in classes {
             let members = self.members(&class.members);
@@ -145,7 +149,7 @@ impl Simulation {
 }
 
 /// Adds a class to the classes of a cache; classes with overlapping ways are merged.
-fn join(parts: &mut Parts, mask: u64, members: &[ThreadId]) {
+fn join(parts: &mut CacheParts, mask: u64, members: &[ThreadId]) {
     let mut whole = (mask, members.to_vec());
     parts.retain(|(other, who)| {
         let apart = other & whole.0 == 0;
@@ -164,7 +168,7 @@ mod tests {
 
     #[test]
     fn classes_with_common_ways_have_their_union_together() {
-        let mut parts = Parts::new();
+        let mut parts = CacheParts::new();
         join(&mut parts, 0b0011, &[ThreadId(0)]);
         join(&mut parts, 0b1100, &[ThreadId(1)]);
         join(&mut parts, 0b0110, &[ThreadId(2)]);

@@ -7,8 +7,8 @@ use countersteer_model::engine::{ThreadEvent, ThreadEventKind};
 use countersteer_model::placement::Clamp;
 use countersteer_model::units::{CpuId, ThreadId};
 
-use super::program::Step;
-use super::{Simulation, Timer};
+use super::program::ThreadStep;
+use super::{EngineTimer, Simulation};
 
 impl Simulation {
     /// Starts the next action of each thread whose piece of work has just ended.
@@ -19,16 +19,16 @@ impl Simulation {
             let row = self.threads[id.index()].program;
             let now = self.now;
             match self.programs[row].work_done(id, now) {
-                Step::Work => self.give_work(row, id),
-                Step::Sleep(length) => {
+                ThreadStep::Work => self.give_work(row, id),
+                ThreadStep::Sleep(length) => {
                     self.timers
-                        .push(Reverse((now + length, Timer::Wake { thread: id })));
+                        .push(Reverse((now + length, EngineTimer::Wake { thread: id })));
                     self.block(id);
                 }
-                Step::Wait => self.block(id),
-                Step::Part => self.begin_part(row, id),
-                Step::Restart if self.runs_once => self.block(id),
-                Step::Restart => self.restart(row, id),
+                ThreadStep::Wait => self.block(id),
+                ThreadStep::Part => self.begin_part(row, id),
+                ThreadStep::Restart if self.runs_once => self.block(id),
+                ThreadStep::Restart => self.restart(row, id),
             }
         }
         self.finished_buffer = finished;
@@ -60,9 +60,10 @@ impl Simulation {
         {
             self.timers.pop();
             match timer {
-                Timer::Hotplug { event } => self.plug(event),
-                Timer::Start { program } => self.start(program),
-                Timer::Wake { thread } => {
+                EngineTimer::Hotplug { event } => self.plug(event),
+                EngineTimer::Start { program } => self.start(program),
+                EngineTimer::Scan => self.scan(),
+                EngineTimer::Wake { thread } => {
                     self.give_work(self.threads[thread.index()].program, thread);
                     self.wake(thread, None);
                 }
@@ -87,7 +88,7 @@ impl Simulation {
     /// Forks a thread on a CPU that the admission table, the workload's launch CPUs or the kernel chooses.
     fn fork(&mut self, row: usize, id: ThreadId, parent: Option<CpuId>) {
         let now = self.now;
-        let by_table = self.admission_target(id);
+        let by_table = self.entry_target(id);
         let thread = &mut self.threads[id.index()];
         thread.confined = by_table.unwrap_or_else(|| Arc::clone(&thread.allowed));
         let launch = self.programs[row].launch_on.as_ref();
@@ -151,7 +152,7 @@ impl Simulation {
         self.threads[id.index()].runnable = true;
         // The last decision placed a thread that was awake since the observation before it.
         let long = self.threads[id.index()].slept < self.observed[1];
-        if let Some(cpus) = self.admission_target(id).filter(|_| long) {
+        if let Some(cpus) = self.entry_target(id).filter(|_| long) {
             self.confine(id, &cpus);
         }
         self.linux.wake(id, waker, self.now);

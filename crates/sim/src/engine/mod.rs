@@ -13,6 +13,7 @@ mod hints;
 mod life;
 mod observe;
 mod outcome;
+mod pages;
 mod pmu;
 mod program;
 mod signatures;
@@ -33,14 +34,15 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::{CacheId, CpuId, GroupId, Nanos, ProgramId, ThreadId};
 
 pub use self::alone::cpus_alone;
-pub use self::ceiling::{Limits, ProgramLimits, WorkRow};
-use self::frequency::Clocks;
+pub use self::ceiling::{PerformanceLimits, ProgramLimits, WorkRow};
+use self::frequency::ClockDomains;
 pub use self::outcome::ProgramUsage;
-use self::pmu::Pmu;
+use self::pages::Homes;
+use self::pmu::CountingState;
 pub use self::pmu::not_offered;
-use self::program::Program;
+use self::program::SimulatedProgram;
 pub use self::program::{Plan, PlannedHotplug, PlannedProgram};
-use crate::linux::{Linux, LinuxConfig, Switch};
+use crate::linux::{ContextSwitch, Linux, LinuxConfig};
 use crate::progress::{
     Analytic, ModelError, ModelId, ProgressConfig, ProgressModel, Traced, Traces,
 };
@@ -90,13 +92,13 @@ const STEPS_PER_LOOK: u32 = 16;
 
 /// Limit on the wall-clock time of a simulation.
 #[derive(Clone, Copy, Debug)]
-struct Budget {
+struct WallClockBudget {
     given: Duration,
     since: Instant,
     steps: u32,
 }
 
-impl Budget {
+impl WallClockBudget {
     fn spend(&mut self, at: Nanos) -> Result<(), SimError> {
         self.steps = (self.steps + 1) % STEPS_PER_LOOK;
         if self.steps == 0 && self.since.elapsed() > self.given {
@@ -113,22 +115,24 @@ pub struct Simulation {
     now: Nanos,
     linux: Box<dyn Scheduler>,
     progress: Box<dyn ProgressModel>,
-    pmu: Pmu,
+    pmu: CountingState,
     /// True if programs end after one run instead of restarting.
     runs_once: bool,
     watched: Watched,
     models: Vec<(Arc<Profile>, ModelId)>,
     /// Signatures requested so far, for whole programs and for parts of their runs.
-    signatures: Vec<signatures::Known>,
+    signatures: Vec<signatures::ModelSignature>,
     /// Name and path of each program, indexed by program.
     infos: Vec<ProgramInfo>,
-    programs: Vec<Program>,
-    threads: Vec<Thread>,
-    timers: BinaryHeap<Reverse<(Nanos, Timer)>>,
+    programs: Vec<SimulatedProgram>,
+    threads: Vec<EngineThread>,
+    timers: BinaryHeap<Reverse<(Nanos, EngineTimer)>>,
     events: Vec<ThreadEvent>,
     spans: Vec<Span>,
+    /// True if the policy asked for context switches.
+    reports_switches: bool,
     /// Buffer for context switches, which every step reuses to save allocations.
-    switch_buffer: Vec<Switch>,
+    switch_buffer: Vec<ContextSwitch>,
     /// Buffer for threads whose work ended, which every step reuses to save allocations.
     finished_buffer: Vec<ThreadId>,
     admission: Option<AdmissionTable>,
@@ -138,25 +142,28 @@ pub struct Simulation {
     observed: [Nanos; 2],
     migrations: u64,
     switches: u64,
-    budget: Option<Budget>,
-    clocks: Option<Clocks>,
+    budget: Option<WallClockBudget>,
+    clocks: Option<ClockDomains>,
     /// Utilisation clamps, indexed by thread; empty until a policy clamps a thread.
     clamps: Vec<Clamp>,
-    control: control::State,
+    control: control::ControlledState,
     /// Caches that are currently partitioned among classes of threads.
     divided: Vec<CacheId>,
+    /// Pages of threads; `None` on a machine on which all memory counts as local.
+    homes: Option<Homes>,
 }
 
 /// Kinds of the engine's timers; at equal times, the order of the variants decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Timer {
+enum EngineTimer {
     Hotplug { event: usize },
     Start { program: usize },
     Wake { thread: ThreadId },
+    Scan,
 }
 
 #[derive(Clone, Debug)]
-struct Thread {
+struct EngineThread {
     program: usize,
     /// CPUs that the program may use.
     allowed: Arc<CpuSet>,
@@ -173,7 +180,7 @@ struct Thread {
     ran_by_type: Vec<Nanos>,
 }
 
-impl Thread {
+impl EngineThread {
     /// Creates a thread of a program that has not started; the thread may run on all CPUs.
     fn of(program: usize, topology: &Topology) -> Self {
         let everywhere = &topology.groups[0].cpus;
@@ -251,7 +258,7 @@ impl Simulation {
         linux_config.seed = config.seed;
         let linux = Linux::new(&topology, linux_config);
         let mut sim = Self {
-            pmu: Pmu::new(config.seed, config.counter_noise, &topology),
+            pmu: CountingState::new(config.seed, config.counter_noise, &topology),
             runs_once: false,
             watched: Watched::default(),
             models: Vec::new(),
@@ -262,6 +269,7 @@ impl Simulation {
             timers: BinaryHeap::new(),
             events: Vec::new(),
             spans: Vec::new(),
+            reports_switches: false,
             switch_buffer: Vec::new(),
             finished_buffer: Vec::new(),
             admission: None,
@@ -270,10 +278,11 @@ impl Simulation {
             migrations: 0,
             switches: 0,
             budget: None,
-            clocks: Clocks::new(&topology, config.governor.unwrap_or(topology.governor)),
+            clocks: ClockDomains::new(&topology, config.governor.unwrap_or(topology.governor)),
             clamps: Vec::new(),
-            control: control::State::new(&topology, &plan.hotplug),
+            control: control::ControlledState::new(&topology, &plan.hotplug),
             divided: Vec::new(),
+            homes: Homes::new(&topology),
             now: Nanos::ZERO,
             topology,
             config,
@@ -283,12 +292,15 @@ impl Simulation {
                 progress
             },
         };
+        if sim.homes.is_some() && sim.config.linux.numa_balancing {
+            sim.timers.push(Reverse((pages::SCAN, EngineTimer::Scan)));
+        }
         for planned in &plan.programs {
             sim.add_program(planned)?;
         }
         for (event, planned) in plan.hotplug.iter().enumerate() {
             sim.timers
-                .push(Reverse((planned.at, Timer::Hotplug { event })));
+                .push(Reverse((planned.at, EngineTimer::Hotplug { event })));
         }
         Ok(sim)
     }
@@ -296,7 +308,7 @@ impl Simulation {
     /// Limits the wall-clock time from now on; the simulation fails once it exceeds `budget`.
     #[must_use]
     pub fn within(mut self, budget: Duration) -> Self {
-        self.budget = Some(Budget {
+        self.budget = Some(WallClockBudget {
             given: budget,
             since: Instant::now(),
             steps: 0,
@@ -329,7 +341,8 @@ impl Simulation {
         let model = self.model_of(&planned.profile)?;
         let row = self.programs.len();
         let first = ThreadId::from_index(self.threads.len());
-        self.programs.push(Program::new(planned, model, first));
+        self.programs
+            .push(SimulatedProgram::new(planned, model, first));
         self.progress.begin_program();
         self.infos.push(ProgramInfo {
             id: ProgramId::from_index(row),
@@ -340,10 +353,17 @@ impl Simulation {
             let id = ThreadId::from_index(self.threads.len());
             self.progress.add_thread(id, model);
             self.pmu.add_thread();
-            self.threads.push(Thread::of(row, &self.topology));
+            let mut thread = EngineThread::of(row, &self.topology);
+            if let Some(allowed) = &planned.control.allowed {
+                thread.allowed = Arc::clone(allowed);
+                thread.confined = Arc::clone(allowed);
+            }
+            self.threads.push(thread);
         }
-        self.timers
-            .push(Reverse((planned.start, Timer::Start { program: row })));
+        self.timers.push(Reverse((
+            planned.start,
+            EngineTimer::Start { program: row },
+        )));
         Ok(())
     }
 
@@ -375,7 +395,11 @@ impl Simulation {
                 .next_event()
                 .min(self.progress.next_event())
                 .min(due)
-                .min(self.clocks.as_ref().map_or(Nanos::NEVER, Clocks::next));
+                .min(
+                    self.clocks
+                        .as_ref()
+                        .map_or(Nanos::NEVER, ClockDomains::next),
+                );
             if next == Nanos::NEVER {
                 return Err(SimError::Stuck { at: self.now });
             }

@@ -26,6 +26,7 @@ impl Engine for Simulation {
                 groups_on(&self.topology, core_type, watch.metrics)
             });
         }
+        self.reports_switches = watch.switches;
         self.observed = [self.now, self.observed[0]];
         self.admit_by(watch.values);
         self.run(until, watch.events)?;
@@ -140,6 +141,13 @@ impl Simulation {
         true
     }
 
+    /// CPUs of the group that the admission table selects for a thread, as far as the thread may use them.
+    pub(super) fn entry_target(&self, id: ThreadId) -> Option<Arc<CpuSet>> {
+        let allowed = &self.threads[id.index()].allowed;
+        let cpus = self.admission_target(id)?;
+        cpus.intersects(allowed).then(|| within(cpus, allowed))
+    }
+
     pub(super) fn place(&mut self, id: ThreadId, target: &Target, applied: &mut Applied) {
         let Some(thread) = self.threads.get(id.index()).filter(|t| t.alive) else {
             applied.gone += 1;
@@ -151,8 +159,17 @@ impl Simulation {
         };
         if !wanted.intersects(&thread.allowed) || !wanted.intersects(&self.control.online) {
             applied.refused += 1;
-        } else if self.confine(id, &wanted) {
+        } else if self.confine(id, &within(wanted, &thread.allowed)) {
             applied.changed += 1;
         }
+    }
+}
+
+/// Part of a set of CPUs that is allowed.
+fn within(cpus: Arc<CpuSet>, allowed: &CpuSet) -> Arc<CpuSet> {
+    if cpus.is_subset(allowed) {
+        cpus
+    } else {
+        Arc::new(cpus.intersection(allowed))
     }
 }

@@ -17,7 +17,7 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::{CoreTypeId, CpuId, LINE_BYTES, Nanos, ThreadId};
 use rand::{RngExt, SeedableRng};
 
-use crate::progress::{Counters, Detail, Evictions};
+use crate::progress::{CounterDetail, Evictions, TrueCounters};
 
 /// Events that every event set counts. With too few counters, a set counts at least the first of them.
 const BASE: [Event; 2] = [Event::Instructions, Event::Cycles];
@@ -43,15 +43,15 @@ pub fn not_offered(metrics: &[&str]) -> Vec<Event> {
 
 /// True if the model provides an event for threads with sufficiently detailed profiles.
 fn is_offered(event: Event) -> bool {
-    let detail = Detail {
+    let detail = CounterDetail {
         instructions: 1.0,
-        ..Detail::NONE
+        ..CounterDetail::NONE
     };
-    let counters = Counters {
+    let counters = TrueCounters {
         instructions: 1.0,
         detail,
         evictions: Some(Evictions::default()),
-        ..Counters::default()
+        ..TrueCounters::default()
     };
     counters.event(event).is_some()
 }
@@ -70,12 +70,12 @@ fn sets_of(core_type: &CoreType, groups: &[Vec<Event>]) -> Vec<Vec<Event>> {
 }
 
 /// State of counting for all threads.
-pub(super) struct Pmu {
+pub(super) struct CountingState {
     noise: f64,
     /// Random number generators of the noise, indexed by event: the noise of one event does not depend on the other counted
     /// events.
     rngs: Vec<rand_pcg::Pcg64>,
-    threads: Vec<State>,
+    threads: Vec<ThreadCounting>,
     samples: Samples,
     /// Event sets, indexed by core type.
     sets: Vec<Vec<CountedSet>>,
@@ -107,8 +107,8 @@ pub(super) struct Truth {
 }
 
 #[derive(Clone, Copy, Default)]
-struct State {
-    last: Counters,
+struct ThreadCounting {
+    last: TrueCounters,
     /// Time of the thread's last sample.
     read_at: Nanos,
     /// Sum of the thread's occupancies, in lines, at its switch-outs in this interval (CMPSched$im, section 4.2, samples them
@@ -118,7 +118,7 @@ struct State {
     occupancy_count: u32,
 }
 
-impl Pmu {
+impl CountingState {
     pub fn new(seed: u64, noise: f64, topology: &Topology) -> Self {
         // Counter noise has random number generators of its own, so that it does not change the random draws of the kernel model.
         let rng = |row: usize| {
@@ -195,7 +195,7 @@ impl Pmu {
     }
 
     pub fn add_thread(&mut self) {
-        self.threads.push(State::default());
+        self.threads.push(ThreadCounting::default());
     }
 
     pub fn switched_out(&mut self, id: ThreadId, occupancy_lines: f64) {
@@ -215,7 +215,7 @@ impl Pmu {
         cpu: CpuId,
         core_type: CoreTypeId,
         at: Nanos,
-        now: &Counters,
+        now: &TrueCounters,
         occupancy_lines: f64,
         truth: Truth,
     ) {

@@ -53,7 +53,7 @@ pub struct PlannedProgram {
     pub scale: f64,
 }
 
-pub(super) struct Program {
+pub(super) struct SimulatedProgram {
     pub name: Arc<str>,
     pub model: ModelId,
     pub nice: i8,
@@ -88,14 +88,14 @@ struct Work {
 }
 
 /// Piece of a thread's work, up to the thread's next sleep.
-pub(super) struct Piece {
+pub(super) struct WorkPiece {
     pub offset: f64,
     pub instructions: f64,
     pub stride: f64,
 }
 
 /// Next action of a thread after a piece of work.
-pub(super) enum Step {
+pub(super) enum ThreadStep {
     Work,
     /// The thread sleeps for this long, then continues with its next piece of work.
     Sleep(Nanos),
@@ -106,7 +106,7 @@ pub(super) enum Step {
     Restart,
 }
 
-impl Program {
+impl SimulatedProgram {
     pub fn new(planned: &PlannedProgram, model: ModelId, first: ThreadId) -> Self {
         let alone = planned.threads == 1;
         Self {
@@ -213,7 +213,7 @@ impl Program {
     }
 
     /// Returns the next piece of a thread's work; `None` if no work is left.
-    pub fn next_work(&mut self, id: ThreadId) -> Option<Piece> {
+    pub fn next_work(&mut self, id: ThreadId) -> Option<WorkPiece> {
         let stride = self.stride();
         let work = &mut self.work[(id.0 - self.first.0) as usize];
         if work.left <= 0.0 {
@@ -222,7 +222,7 @@ impl Program {
         work.chunk = self
             .bursts
             .map_or(work.left, |(burst, _)| burst.min(work.left));
-        Some(Piece {
+        Some(WorkPiece {
             offset: work.offset,
             instructions: work.chunk,
             stride,
@@ -230,7 +230,7 @@ impl Program {
     }
 
     /// Records that a thread finished its piece of work, and returns the thread's next action.
-    pub fn work_done(&mut self, id: ThreadId, now: Nanos) -> Step {
+    pub fn work_done(&mut self, id: ThreadId, now: Nanos) -> ThreadStep {
         let stride = self.stride();
         let row = (id.0 - self.first.0) as usize;
         let work = &mut self.work[row];
@@ -245,27 +245,27 @@ impl Program {
         if self.work[row].left > 0.0 {
             return self
                 .bursts
-                .map_or(Step::Work, |(_, sleep)| Step::Sleep(sleep));
+                .map_or(ThreadStep::Work, |(_, sleep)| ThreadStep::Sleep(sleep));
         }
         self.busy -= 1;
         if self.busy > 0 {
-            return Step::Wait;
+            return ThreadStep::Wait;
         }
         if self.in_serial && self.serial_share < 1.0 {
             self.begin_parallel();
-            return Step::Part;
+            return ThreadStep::Part;
         }
         self.passed += 1;
         if self.passed < self.barriers {
             self.begin_piece();
-            return Step::Part;
+            return ThreadStep::Part;
         }
         self.completions_s.push(now.since(self.began).as_secs_f64());
-        Step::Restart
+        ThreadStep::Restart
     }
 
     /// Returns the values from which the run time of the program alone is computed.
-    pub fn parts(&self) -> Parts {
+    pub fn parts(&self) -> RunParts {
         let threads = self.work.len();
         let parallel = self.instructions * (1.0 - self.serial_share) / threads as f64;
         let serial = self.instructions * self.serial_share;
@@ -274,7 +274,7 @@ impl Program {
             let pieces = f64::from(self.barriers);
             (sleeps(serial / pieces) + sleeps(parallel / pieces)) * pieces * sleep.as_secs_f64()
         });
-        Parts {
+        RunParts {
             threads,
             instructions: self.instructions,
             timeline: self.instructions * self.timeline_rate,
@@ -286,7 +286,7 @@ impl Program {
 }
 
 /// Values of one run of a program, from which its run time alone is computed.
-pub(super) struct Parts {
+pub(super) struct RunParts {
     pub threads: usize,
     /// Number of instructions of all threads.
     pub instructions: f64,

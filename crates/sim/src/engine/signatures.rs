@@ -12,7 +12,7 @@ use crate::progress::ModelId;
 const PHASES: usize = 8;
 
 /// Model of a program, part of its run (`None` for the whole run), and signature (`None` if the profile has none).
-pub(super) type Known = (ModelId, Option<usize>, Option<Signature>);
+pub(super) type ModelSignature = (ModelId, Option<usize>, Option<Signature>);
 
 impl Forecast for Simulation {
     fn steady_state(&mut self, threads: &[ThreadId], assignment: &[CpuId]) -> Vec<ThreadForecast> {
@@ -31,6 +31,17 @@ impl Forecast for Simulation {
         self.signature_of(thread, None)
     }
 
+    fn marks_phases(&self) -> bool {
+        true
+    }
+
+    fn phases(&mut self, thread: ThreadId) -> Vec<Signature> {
+        let parts = 0..PHASES;
+        parts
+            .filter_map(|part| self.signature_of(thread, Some(part)))
+            .collect()
+    }
+
     fn phase_signature(&mut self, thread: ThreadId) -> Option<Signature> {
         let model = self.programs[self.threads[thread.index()].program].model;
         let (profile, _) = self.models.iter().find(|(_, known)| *known == model)?;
@@ -45,7 +56,7 @@ impl Simulation {
     /// none.
     fn signature_of(&mut self, thread: ThreadId, part: Option<usize>) -> Option<Signature> {
         let model = self.programs[self.threads[thread.index()].program].model;
-        let known = |k: &&Known| (k.0, k.1) == (model, part);
+        let known = |k: &&ModelSignature| (k.0, k.1) == (model, part);
         if let Some((_, _, known)) = self.signatures.iter().find(known) {
             return known.clone();
         }

@@ -30,6 +30,7 @@ impl Simulation {
     }
 
     fn switched_out(&mut self, id: ThreadId) {
+        let traces = self.traces();
         let thread = &mut self.threads[id.index()];
         let llc = self.topology.llc_of(thread.cpu);
         self.pmu
@@ -39,7 +40,7 @@ impl Simulation {
             let row = self.topology.core_type_of(thread.cpu).index();
             thread.ran_by_type[row] += self.now.since(start);
         }
-        let start = start.filter(|start| self.config.trace && self.now > *start);
+        let start = start.filter(|start| traces && self.now > *start);
         self.spans.extend(start.map(|start| Span {
             thread: id,
             cpu: thread.cpu,
@@ -63,6 +64,7 @@ impl Simulation {
         let thread = &mut self.threads[id.index()];
         thread.cpu = cpu;
         thread.running_since = Some(self.now);
+        self.touch_first(id);
     }
 
     /// Ends a thread's sampling interval and samples its counters.
@@ -85,11 +87,17 @@ impl Simulation {
         );
     }
 
+    /// True if run intervals are reported.
+    const fn traces(&self) -> bool {
+        self.config.trace || self.reports_switches
+    }
+
     pub(super) fn close_span(&mut self, row: usize) {
+        let traces = self.traces();
         let thread = &mut self.threads[row];
         let start = thread
             .running_since
-            .filter(|start| self.config.trace && self.now > *start);
+            .filter(|start| traces && self.now > *start);
         let id = ThreadId::from_index(row);
         let cpu = thread.cpu;
         self.spans.extend(start.map(|start| Span {

@@ -5,9 +5,10 @@
 //! measures the cost of a search; the model uses a fixed cost per CPU searched.
 
 use super::Linux;
-use super::domains::{Level, Node};
+use super::domains::{DomainLevel, SchedDomain};
 use super::entity::NONE;
-use super::imbalance::{Env, Idleness, Migration, capacity_greater};
+use super::env::{Env, Idleness, Migration};
+use super::imbalance::capacity_greater;
 use rand::RngExt;
 
 /// Factor by which the balance intervals of a busy CPU are longer than those of an idle CPU.
@@ -15,7 +16,7 @@ const BUSY_FACTOR: u64 = 16;
 /// Limit on the balance interval in milliseconds while all threads are pinned.
 const MAX_PINNED_MS: u32 = 512;
 
-struct Outcome {
+struct BalanceOutcome {
     moved: u32,
     /// True if outer domains may be balanced as well.
     go_on: bool,
@@ -200,7 +201,7 @@ impl Linux {
 
     /// True if `cpu` is the one CPU of its group that balances (`should_we_balance`). This is the group's first idle CPU,
     /// preferably on an idle core; without idle CPUs, it is the group's first CPU.
-    fn should_balance(&self, cpu: usize, node: &Node, kind: Idleness) -> bool {
+    fn should_balance(&self, cpu: usize, node: &SchedDomain, kind: Idleness) -> bool {
         if kind == Idleness::Newly {
             return self.rqs[cpu].runnable == 0;
         }
@@ -211,7 +212,7 @@ impl Linux {
         let mut from = 0;
         while let Some(idle) = self.idle.next_common(&group.mask, from) {
             from = idle + 1;
-            if node.level != Level::Core && !self.domains.core_is_idle(idle) {
+            if node.level != DomainLevel::Core && !self.domains.core_is_idle(idle) {
                 // `should_we_balance`: an idle SMT sibling of a busy core is only chosen if there is no idle core.
                 spare = spare.min(idle as u32);
                 continue;
@@ -226,17 +227,17 @@ impl Linux {
     }
 
     /// Returns the index of a domain in the domain tree.
-    fn group_parent(&self, node: &Node) -> u32 {
+    fn group_parent(&self, node: &SchedDomain) -> u32 {
         node.children
             .first()
             .map_or(NONE, |c| self.domains.node(*c).parent)
     }
 
     /// Balances one domain on behalf of `cpu`. Returns the number of threads moved, and if outer domains may be balanced.
-    fn balance(&mut self, cpu: usize, level: usize, kind: Idleness, now: u64) -> Outcome {
+    fn balance(&mut self, cpu: usize, level: usize, kind: Idleness, now: u64) -> BalanceOutcome {
         let id = self.rqs[cpu].domains[level].node;
         if !self.should_balance(cpu, self.domains.node(id), kind) {
-            return Outcome {
+            return BalanceOutcome {
                 moved: 0,
                 go_on: false,
             };
@@ -250,7 +251,7 @@ impl Linux {
                 .and_then(|g| self.find_source_queue(&env, g, now));
             let Some(source) = source else {
                 self.nothing_to_do(level, &env);
-                return Outcome {
+                return BalanceOutcome {
                     moved: 0,
                     go_on: true,
                 };
@@ -270,14 +271,14 @@ impl Linux {
                         continue;
                     }
                     self.back_off(level, &env);
-                    return Outcome {
+                    return BalanceOutcome {
                         moved: 0,
                         go_on: true,
                     };
                 }
             }
             self.conclude(level, &env, moved, now);
-            return Outcome { moved, go_on: true };
+            return BalanceOutcome { moved, go_on: true };
         }
     }
 

@@ -8,11 +8,11 @@ use countersteer_model::placement::Clamp;
 use countersteer_model::units::{Nanos, ThreadId};
 
 use super::Linux;
-use super::schedule::fits;
+use super::pelt::fits;
 
 /// Degree to which a thread fits a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Fit {
+pub(super) enum CapacityFit {
     No,
     /// The utilisation fits, but the CPU is smaller than the lower clamp demands.
     TooSlow,
@@ -20,17 +20,17 @@ pub(super) enum Fit {
 }
 
 /// Returns the degree to which utilisation `util` under `clamp` fits a CPU (`util_fits_cpu`, kernel/sched/fair.c).
-pub(super) fn fit(util: f64, clamp: Clamp, capacity: u32) -> Fit {
+pub(super) fn fit(util: f64, clamp: Clamp, capacity: u32) -> CapacityFit {
     // A thread fits every CPU of at least its upper clamp. On the largest CPU, an absent clamp means nothing.
     let capped = clamp.most <= capacity && !(capacity == Clamp::MOST && clamp.most == Clamp::MOST);
     if !capped && !fits(util, f64::from(capacity)) {
-        return Fit::No;
+        return CapacityFit::No;
     }
     let least = clamp.least.min(clamp.most);
     if util < f64::from(least) && least > capacity {
-        Fit::TooSlow
+        CapacityFit::TooSlow
     } else {
-        Fit::Yes
+        CapacityFit::Yes
     }
 }
 
@@ -69,16 +69,16 @@ mod tests {
     fn clamps_decide_on_which_cpus_a_thread_fits() {
         let clamp = |least, most| Clamp { least, most };
         // A small thread fits a small CPU, and a large one does not.
-        assert_eq!(fit(300.0, Clamp::FREE, 446), Fit::Yes);
-        assert_eq!(fit(400.0, Clamp::FREE, 446), Fit::No);
+        assert_eq!(fit(300.0, Clamp::FREE, 446), CapacityFit::Yes);
+        assert_eq!(fit(400.0, Clamp::FREE, 446), CapacityFit::No);
         // The lower clamp asks for a larger CPU; the upper one lets a large thread fit a small CPU.
-        assert_eq!(fit(100.0, clamp(600, 1024), 446), Fit::TooSlow);
-        assert_eq!(fit(100.0, clamp(600, 1024), 1024), Fit::Yes);
-        assert_eq!(fit(1000.0, clamp(0, 400), 446), Fit::Yes);
-        assert_eq!(fit(1000.0, clamp(0, 600), 446), Fit::No);
+        assert_eq!(fit(100.0, clamp(600, 1024), 446), CapacityFit::TooSlow);
+        assert_eq!(fit(100.0, clamp(600, 1024), 1024), CapacityFit::Yes);
+        assert_eq!(fit(1000.0, clamp(0, 400), 446), CapacityFit::Yes);
+        assert_eq!(fit(1000.0, clamp(0, 600), 446), CapacityFit::No);
         // The upper clamp limits the lower one.
-        assert_eq!(fit(100.0, clamp(600, 300), 446), Fit::Yes);
+        assert_eq!(fit(100.0, clamp(600, 300), 446), CapacityFit::Yes);
         // No clamp hides that the largest CPU is full.
-        assert_eq!(fit(1000.0, Clamp::FREE, 1024), Fit::No);
+        assert_eq!(fit(1000.0, Clamp::FREE, 1024), CapacityFit::No);
     }
 }

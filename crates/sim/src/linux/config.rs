@@ -1,6 +1,6 @@
 //! Configuration of the model of Linux.
 //!
-//! Input: none. Output: [`LinuxConfig`], whose default is a distribution kernel of the 6.12 series, and [`Switch`].
+//! Input: none. Output: [`LinuxConfig`], whose default is a distribution kernel of the 6.12 series, and [`ContextSwitch`].
 
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
 use serde::{Deserialize, Serialize};
@@ -59,6 +59,8 @@ pub struct LinuxConfig {
     pub fork_preempts: bool,
     /// True if the threads of a process are gathered under one last-level cache (`SCHED_CACHE`, `llc_balancing/enabled`).
     pub llc_balancing: bool,
+    /// True if pages follow their threads to other memory nodes, and threads their pages (`kernel.numa_balancing`).
+    pub numa_balancing: bool,
     /// Mean time in nanoseconds between wake-ups of kernel threads and daemons on a CPU. After each of these wake-ups, the CPU
     /// picks its next thread again. `None` on a quiet machine. See [`DISTURBED_EVERY_NS`].
     pub disturbed_every_ns: Option<u64>,
@@ -108,6 +110,7 @@ impl Default for LinuxConfig {
             eligible_first: false,
             fork_preempts: true,
             llc_balancing: false,
+            numa_balancing: true,
             disturbed_every_ns: None,
             seed: 0,
         }
@@ -199,6 +202,11 @@ pub static SWITCHES: &[SwitchDef] = &[
         set: |config, on| config.llc_balancing = on,
     },
     SwitchDef {
+        name: "numa_balancing",
+        prose: "pages follow their threads to other memory nodes, and threads their pages",
+        set: |config, on| config.numa_balancing = on,
+    },
+    SwitchDef {
         name: "lazy",
         prose: "a thread woken from another CPU preempts at the next tick",
         set: |config, on| config.lazy_preemption = on,
@@ -240,7 +248,7 @@ pub fn kernel_config(spec: &str) -> Result<LinuxConfig, String> {
 
 /// Context switch of a CPU from one thread to another; `None` stands for the idle thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Switch {
+pub struct ContextSwitch {
     pub cpu: CpuId,
     pub prev: Option<ThreadId>,
     /// Thread that runs after the switch.

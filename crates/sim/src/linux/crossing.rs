@@ -6,10 +6,10 @@
 //! (`record_sg_llc_stats`). The model uses the present utilisation.
 
 use super::Linux;
-use super::domains::Node;
+use super::domains::SchedDomain;
 use super::entity::NONE;
-use super::imbalance::{Env, Migration};
-use super::schedule::fits;
+use super::env::{Env, Migration};
+use super::pelt::fits;
 
 /// Limit on a cache's utilisation up to which processes are gathered there, in per cent of its capacity (`llc_overaggr_pct`).
 /// Without SMT, the limit is 1.5 times as high.
@@ -28,7 +28,7 @@ pub(super) enum Crossing {
 
 impl Linux {
     /// Number of queued threads of a group that prefer the target's cache but are queued under another cache (`nr_pref_dst_llc`).
-    pub(super) fn homesick(&self, group: &Node, target: usize) -> u32 {
+    pub(super) fn homesick(&self, group: &SchedDomain, target: usize) -> u32 {
         if self.gather.misplaced == 0 {
             return 0;
         }
@@ -45,12 +45,18 @@ impl Linux {
     }
 
     /// True if at least one queued thread is not under its preferred cache, and this domain has several last-level caches.
-    pub(super) fn gatherable(&self, node: &Node) -> bool {
+    pub(super) fn gatherable(&self, node: &SchedDomain) -> bool {
         self.gather.misplaced > 0 && !node.shares_llc()
     }
 
     /// True if this balance first moves threads to their preferred cache (`llc_balance`).
-    pub(super) fn is_llc_balance(&self, env: &Env, group: &Node, misfit: bool, now: u64) -> bool {
+    pub(super) fn is_llc_balance(
+        &self,
+        env: &Env,
+        group: &SchedDomain,
+        misfit: bool,
+        now: u64,
+    ) -> bool {
         let node = self.domains.node(env.node);
         if !self.gatherable(node)
             || (node.asym_capacity && misfit)
@@ -79,7 +85,7 @@ impl Linux {
         if source.weight() < 2 || target.weight() < 2 {
             return Crossing::Free;
         }
-        let sum = |node: &Node| -> f64 {
+        let sum = |node: &SchedDomain| -> f64 {
             let utils = node.cpus.iter().map(|c| self.rqs[*c as usize].util(now));
             utils.sum()
         };
@@ -90,7 +96,7 @@ impl Linux {
         } else {
             FULL_PCT * 1.5
         };
-        let has_room = |util: f64, node: &Node| util * 100.0 < node.capacity * full_pct;
+        let has_room = |util: f64, node: &SchedDomain| util * 100.0 < node.capacity * full_pct;
         let busier = |a: f64, b: f64| a * 100.0 > b * (100.0 + BUSIER_PCT);
         let (source_room, target_room) =
             (has_room(source_util, source), has_room(target_util, target));

@@ -15,7 +15,7 @@ use super::mask::Mask;
 
 /// Level of a domain, named after the resource that its CPUs share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Level {
+pub(super) enum DomainLevel {
     /// Single CPU, which is a group but never a domain.
     Cpu,
     Core,
@@ -29,8 +29,8 @@ pub(super) enum Level {
 
 /// Scheduling domain or single CPU, and at the same time a group of its parent domain.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub level: Level,
+pub(super) struct SchedDomain {
+    pub level: DomainLevel,
     pub parent: u32,
     /// Indices of the domain's groups; empty for a CPU.
     pub children: Vec<u32>,
@@ -68,18 +68,18 @@ pub(super) struct Node {
     pub generation: u64,
 }
 
-impl Node {
+impl SchedDomain {
     pub(super) fn weight(&self) -> u32 {
         self.cpus.len() as u32
     }
 
     /// True if the CPUs are SMT siblings, which share the capacity of one core.
     pub(super) fn shares_capacity(&self) -> bool {
-        self.level == Level::Core
+        self.level == DomainLevel::Core
     }
 
     pub(super) fn shares_llc(&self) -> bool {
-        self.level <= Level::Llc
+        self.level <= DomainLevel::Llc
     }
 
     /// Index of the CPU that balances on behalf of the group if none of the group's CPUs is idle.
@@ -89,13 +89,13 @@ impl Node {
 }
 
 /// Function that returns a CPU's key at one level; CPUs with equal keys belong to one domain.
-type Key = fn(&Topology, usize) -> u32;
+type DomainKey = fn(&Topology, usize) -> u32;
 
 /// All scheduling domains of a machine.
 #[derive(Clone, Debug)]
 pub(super) struct Domains {
     /// Nodes of the domain tree: CPUs first, then domains, inner domains before outer ones.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<SchedDomain>,
     /// For each CPU: index of its LLC domain, else of the largest domain below that level, else of the CPU.
     pub llc: Vec<u32>,
     /// For each CPU: index of its cluster, else of its core domain, else of the CPU.
@@ -143,21 +143,21 @@ impl Domains {
             clusters: false,
             asymmetric: false,
         };
-        let levels: [(Level, Key); 5] = [
-            (Level::Core, |t, c| t.cpus[c].core),
-            (Level::Cluster, cluster_key),
-            (Level::Llc, llc_key),
-            (Level::Package, |t, c| t.cpus[c].memory),
-            (Level::Numa, |_, _| 0),
+        let levels: [(DomainLevel, DomainKey); 5] = [
+            (DomainLevel::Core, |t, c| t.cpus[c].core),
+            (DomainLevel::Cluster, cluster_key),
+            (DomainLevel::Llc, llc_key),
+            (DomainLevel::Package, |t, c| t.cpus[c].memory),
+            (DomainLevel::Numa, |_, _| 0),
         ];
         let online = |cpu: &u32| !offline.has(*cpu as usize);
         let mut tops: Vec<u32> = (0..n as u32).filter(online).collect();
         for (level, key) in levels {
             tops = domains.add_level(topology, level, key, &tops);
             let index = match level {
-                Level::Core => &mut domains.core,
-                Level::Cluster => &mut domains.cluster,
-                Level::Llc => &mut domains.llc,
+                DomainLevel::Core => &mut domains.core,
+                DomainLevel::Cluster => &mut domains.cluster,
+                DomainLevel::Llc => &mut domains.llc,
                 _ => continue,
             };
             for top in &tops {
@@ -173,7 +173,13 @@ impl Domains {
 
     /// Joins the topmost nodes that have equal keys, and returns the new topmost nodes. A level that joins nothing is left out,
     /// like degenerate domains in the kernel.
-    fn add_level(&mut self, topology: &Topology, level: Level, key: Key, tops: &[u32]) -> Vec<u32> {
+    fn add_level(
+        &mut self,
+        topology: &Topology,
+        level: DomainLevel,
+        key: DomainKey,
+        tops: &[u32],
+    ) -> Vec<u32> {
         let mut keyed: Vec<(u32, u32)> = tops
             .iter()
             .map(|t| (key(topology, self.nodes[*t as usize].cpus[0] as usize), *t))
@@ -198,8 +204,8 @@ impl Domains {
         next
     }
 
-    fn join(&self, level: Level, children: Vec<u32>) -> Node {
-        let parts: Vec<&Node> = children.iter().map(|c| &self.nodes[*c as usize]).collect();
+    fn join(&self, level: DomainLevel, children: Vec<u32>) -> SchedDomain {
+        let parts: Vec<&SchedDomain> = children.iter().map(|c| &self.nodes[*c as usize]).collect();
         let mut cpus: Vec<u32> = parts.iter().flat_map(|p| p.cpus.iter().copied()).collect();
         cpus.sort_unstable();
         let mut mask = parts[0].mask.clone();
@@ -213,13 +219,13 @@ impl Domains {
         });
         let min = parts.iter().map(|p| p.min_capacity).min();
         let max = parts.iter().map(|p| p.max_capacity).max();
-        Node {
+        SchedDomain {
             level,
             parent: NONE,
             idle_cpus: cpus.len() as u32,
             cpus,
             mask,
-            cores: if level == Level::Core {
+            cores: if level == DomainLevel::Core {
                 1
             } else {
                 parts.iter().map(|p| p.cores).sum()
@@ -230,13 +236,13 @@ impl Domains {
             asym_capacity: min != max,
             preferred: preferred.unwrap_or(0),
             // Values from `sd_init` (kernel/sched/topology.c).
-            imbalance_pct: if level == Level::Core { 110 } else { 117 },
+            imbalance_pct: if level == DomainLevel::Core { 110 } else { 117 },
             cache_nice_tries: match level {
-                Level::Cpu | Level::Core => 0,
-                Level::Cluster | Level::Llc | Level::Package => 1,
-                Level::Numa => 2,
+                DomainLevel::Cpu | DomainLevel::Core => 0,
+                DomainLevel::Cluster | DomainLevel::Llc | DomainLevel::Package => 1,
+                DomainLevel::Numa => 2,
             },
-            idle_cores: if level == Level::Core {
+            idle_cores: if level == DomainLevel::Core {
                 1
             } else {
                 parts.iter().map(|p| p.idle_cores).sum()
@@ -249,8 +255,8 @@ impl Domains {
     /// Sets the properties of the domains that depend on the whole tree.
     fn finish(&mut self, topology: &Topology) {
         let n = topology.cpus.len();
-        self.smt = self.nodes.iter().any(|d| d.level == Level::Core);
-        self.clusters = self.nodes.iter().any(|d| d.level == Level::Cluster);
+        self.smt = self.nodes.iter().any(|d| d.level == DomainLevel::Core);
+        self.clusters = self.nodes.iter().any(|d| d.level == DomainLevel::Cluster);
         let root = &self.nodes[self.root as usize];
         self.asymmetric = root.asym_capacity;
         let min = root.min_capacity;
@@ -263,9 +269,12 @@ impl Domains {
             let spread = parent == NONE || !self.nodes[parent as usize].asym_capacity;
             let slack = self.numa_slack(id);
             let node = &mut self.nodes[id];
-            node.prefer_sibling = spread && node.level != Level::Numa;
-            node.asym_packing =
-                packing && matches!(node.level, Level::Cluster | Level::Llc | Level::Package);
+            node.prefer_sibling = spread && node.level != DomainLevel::Numa;
+            node.asym_packing = packing
+                && matches!(
+                    node.level,
+                    DomainLevel::Cluster | DomainLevel::Llc | DomainLevel::Package
+                );
             node.numa_slack = slack;
         }
         if self.asymmetric {
@@ -321,7 +330,7 @@ impl Domains {
         at
     }
 
-    pub(super) fn node(&self, id: u32) -> &Node {
+    pub(super) fn node(&self, id: u32) -> &SchedDomain {
         &self.nodes[id as usize]
     }
 
@@ -388,12 +397,12 @@ impl Domains {
     }
 }
 
-fn leaf(topology: &Topology, cpu: usize) -> Node {
+fn leaf(topology: &Topology, cpu: usize) -> SchedDomain {
     let mut mask = Mask::none(topology.cpus.len());
     mask.set(cpu);
     let capacity = capacity(topology, cpu);
-    Node {
-        level: Level::Cpu,
+    SchedDomain {
+        level: DomainLevel::Cpu,
         parent: NONE,
         children: Vec::new(),
         cpus: vec![cpu as u32],
@@ -439,8 +448,28 @@ fn llc_key(topology: &Topology, cpu: usize) -> u32 {
     known.or(caches.last()).map_or(u32::MAX, |c| c.0)
 }
 
+/// Beginnings of the names of Arm's core types; a machine file names no architecture.
+const ARM: [&str; 8] = [
+    "cortex-",
+    "neoverse-",
+    "kryo",
+    "oryon",
+    "firestorm",
+    "icestorm",
+    "avalanche",
+    "blizzard",
+];
+
 /// Returns the key of a CPU's level-two cache; of its core if there is no such cache or it is the last level.
+///
+/// `cpu_clustergroup_mask`: on x86, CPUs that share a level-two cache are a cluster. On Arm, the firmware names the clusters
+/// (`parse_cluster`, drivers/base/arch_topology.c). A machine file has no firmware, so its cores are taken to have none.
 fn cluster_key(topology: &Topology, cpu: usize) -> u32 {
+    let of = &topology.cpus[cpu];
+    let name = &topology.core_types[of.core_type.index()].name;
+    if ARM.iter().any(|prefix| name.starts_with(prefix)) {
+        return topology.caches.len() as u32 + of.core;
+    }
     let caches = &topology.cpus[cpu].caches;
     let llc = llc_key(topology, cpu);
     let shared = caches

@@ -6,12 +6,12 @@
 //! `SCHED_IDLE`, `SCHED_BATCH`, and group scheduling: each CPU has one flat queue.
 
 use super::Linux;
-use super::entity::{NONE, State, Thread};
+use super::entity::{NONE, TaskEntity, TaskState};
 use super::runqueue::RunQueue;
 use super::weights::virtual_time;
 
 /// Returns the running entity of a queue; `None` if nothing runs.
-pub(super) fn current<'a>(rq: &RunQueue, threads: &'a [Thread]) -> Option<&'a Thread> {
+pub(super) fn current<'a>(rq: &RunQueue, threads: &'a [TaskEntity]) -> Option<&'a TaskEntity> {
     threads.get(rq.curr as usize)
 }
 
@@ -193,7 +193,7 @@ impl Linux {
             self.threads[t as usize].vruntime,
         );
         let thread = &mut self.threads[t as usize];
-        debug_assert_eq!(thread.state, State::Running);
+        debug_assert_eq!(thread.state, TaskState::Running);
         if eligible {
             thread.vruntime = thread.vruntime.max(thread.deadline);
             thread.deadline = thread.vruntime + thread.virtual_slice();

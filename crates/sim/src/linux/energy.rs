@@ -12,7 +12,7 @@ use countersteer_model::placement::Clamp;
 use countersteer_model::topology::Topology;
 
 use super::Linux;
-use super::clamps::{Fit, fit};
+use super::clamps::{CapacityFit, fit};
 
 /// Operating points as fractions of the sustained frequency.
 const POINTS: [f64; 5] = [0.4, 0.55, 0.7, 0.85, 1.0];
@@ -35,10 +35,10 @@ pub(super) struct EnergyModel {
 
 /// CPU of a performance domain on which the woken thread may be placed.
 #[derive(Clone, Copy)]
-struct Candidate {
+struct EnergyCandidate {
     cpu: usize,
     spare: f64,
-    fit: Fit,
+    fit: CapacityFit,
     capacity: u32,
 }
 
@@ -104,7 +104,7 @@ impl Linux {
                     // `cpu_overutilized` ignores the lower clamp.
                     let most = self.clamp_of_queue(cpu, None).most;
                     let clamp = Clamp { least: 0, most };
-                    fit(rq.util(now), clamp, rq.capacity) == Fit::No
+                    fit(rq.util(now), clamp, rq.capacity) == CapacityFit::No
                 }),
             None => true,
         }
@@ -140,8 +140,8 @@ impl Linux {
             return Some(prev);
         }
         let model = self.energy.as_ref()?;
-        let mut at_prev_cpu: Option<(Candidate, f64)> = None;
-        let mut best: Option<(Candidate, f64)> = None;
+        let mut at_prev_cpu: Option<(EnergyCandidate, f64)> = None;
+        let mut best: Option<(EnergyCandidate, f64)> = None;
         for domain in &model.domains {
             let (at_prev, widest) = self.candidates(domain, t, prev, now);
             if at_prev.is_none() && widest.is_none() {
@@ -149,7 +149,7 @@ impl Linux {
             }
             let base = self.energy_with(domain, t, None, prev, now);
             let cost_of =
-                |c: &Candidate| self.energy_with(domain, t, Some(c.cpu), prev, now) - base;
+                |c: &EnergyCandidate| self.energy_with(domain, t, Some(c.cpu), prev, now) - base;
             if let Some(c) = at_prev {
                 at_prev_cpu = Some((c, cost_of(&c)));
             }
@@ -157,14 +157,15 @@ impl Linux {
                 continue;
             };
             let cost = cost_of(&c);
-            let beats = |(than, its): &(Candidate, f64)| match (c.fit, than.fit) {
-                (Fit::TooSlow, Fit::TooSlow) => c.capacity > than.capacity,
+            let beats = |(than, its): &(EnergyCandidate, f64)| match (c.fit, than.fit) {
+                (CapacityFit::TooSlow, CapacityFit::TooSlow) => c.capacity > than.capacity,
                 (here, there) if here == there => cost < *its,
                 (here, there) => here > there,
             };
             // `best_delta` is at most the cost of the previous CPU, once that is known.
-            let dearer = at_prev_cpu
-                .is_some_and(|(p, its)| p.fit == Fit::Yes && c.fit == Fit::Yes && cost >= its);
+            let dearer = at_prev_cpu.is_some_and(|(p, its)| {
+                p.fit == CapacityFit::Yes && c.fit == CapacityFit::Yes && cost >= its
+            });
             if best.as_ref().is_none_or(beats) && !dearer {
                 best = Some((c, cost));
             }
@@ -174,7 +175,7 @@ impl Linux {
             return Some(prev);
         };
         let leaves = prev_cpu.is_none_or(|(p, its)| match (best.fit, p.fit) {
-            (Fit::TooSlow, Fit::TooSlow) => best.capacity > p.capacity,
+            (CapacityFit::TooSlow, CapacityFit::TooSlow) => best.capacity > p.capacity,
             (here, there) if here == there => cost < its,
             (here, there) => here > there,
         });
@@ -188,20 +189,20 @@ impl Linux {
         t: u32,
         prev: usize,
         now: u64,
-    ) -> (Option<Candidate>, Option<Candidate>) {
+    ) -> (Option<EnergyCandidate>, Option<EnergyCandidate>) {
         let thread = &self.threads[t as usize];
-        let mut at_prev: Option<Candidate> = None;
-        let mut widest: Option<Candidate> = None;
+        let mut at_prev: Option<EnergyCandidate> = None;
+        let mut widest: Option<EnergyCandidate> = None;
         let cpus = domain.cpus.iter().map(|c| *c as usize);
         for cpu in cpus.filter(|c| thread.allowed.has(*c)) {
             let util = self.util_with(cpu, t, Some(cpu), prev, now);
             let capacity = f64::from(self.rqs[cpu].capacity);
             let clamp = self.clamp_of_queue(cpu, Some(thread.clamp));
             let fit = fit(util, clamp, self.rqs[cpu].capacity);
-            if fit == Fit::No {
+            if fit == CapacityFit::No {
                 continue;
             }
-            let candidate = Candidate {
+            let candidate = EnergyCandidate {
                 cpu,
                 spare: (capacity - util).max(0.0),
                 fit,

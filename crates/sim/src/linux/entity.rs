@@ -6,13 +6,13 @@
 use countersteer_model::placement::Clamp;
 
 use super::mask::Mask;
-use super::pelt::{Avg, FULL, Rate};
+use super::pelt::{Avg, FULL, PeltRate};
 use super::weights::{NICE_0_WEIGHT, virtual_time};
 
 pub(super) const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum TaskState {
     #[default]
     Dead,
     /// Blocked and not queued.
@@ -26,8 +26,8 @@ pub(super) enum State {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Thread {
-    pub state: State,
+pub(super) struct TaskEntity {
+    pub state: TaskState,
     /// CPU on which the thread runs, waits, or last ran.
     pub cpu: u32,
     /// Weight in the queue: the thread's own, or its part of its control group's.
@@ -36,6 +36,8 @@ pub(super) struct Thread {
     pub own_weight: u32,
     /// Index of the control group; `NONE` for the root group.
     pub group: u32,
+    /// Memory node of the thread's pages; `NONE` while it is unknown.
+    pub home: u32,
     pub clamp: Clamp,
     /// Virtual running time of the thread, comparable only within its run queue.
     pub vruntime: i64,
@@ -86,14 +88,15 @@ pub(super) struct Thread {
     pub older: u32,
 }
 
-impl Default for Thread {
+impl Default for TaskEntity {
     fn default() -> Self {
         Self {
-            state: State::Dead,
+            state: TaskState::Dead,
             cpu: 0,
             weight: NICE_0_WEIGHT,
             own_weight: NICE_0_WEIGHT,
             group: NONE,
+            home: NONE,
             clamp: Clamp::FREE,
             vruntime: 0,
             deadline: 0,
@@ -127,32 +130,35 @@ impl Default for Thread {
     }
 }
 
-impl Thread {
+impl TaskEntity {
     /// True if the thread is queued, running or delayed (`on_rq` in the kernel).
     pub(super) fn on_queue(&self) -> bool {
-        matches!(self.state, State::Delayed | State::Queued | State::Running)
+        matches!(
+            self.state,
+            TaskState::Delayed | TaskState::Queued | TaskState::Running
+        )
     }
 
     pub(super) fn runnable(&self) -> bool {
-        matches!(self.state, State::Queued | State::Running)
+        matches!(self.state, TaskState::Queued | TaskState::Running)
     }
 
     /// Returns the thread's contribution to its load averages in its present state.
-    pub(super) fn rate(&self) -> Rate {
+    pub(super) fn rate(&self) -> PeltRate {
         let weight = f64::from(self.weight);
         match self.state {
-            State::Dead | State::Sleeping | State::Throttled => Rate::default(),
-            State::Delayed => Rate {
+            TaskState::Dead | TaskState::Sleeping | TaskState::Throttled => PeltRate::default(),
+            TaskState::Delayed => PeltRate {
                 load: weight,
                 runnable: 0.0,
                 util: 0.0,
             },
-            State::Queued => Rate {
+            TaskState::Queued => PeltRate {
                 load: weight,
                 runnable: FULL,
                 util: 0.0,
             },
-            State::Running => Rate {
+            TaskState::Running => PeltRate {
                 load: weight,
                 runnable: FULL,
                 util: FULL,

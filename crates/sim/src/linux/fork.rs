@@ -7,9 +7,9 @@
 //! chosen.
 
 use super::Linux;
-use super::domains::Level;
-use super::entity::Thread;
-use super::imbalance::{Kind, Stats, has_capacity, overloaded};
+use super::domains::DomainLevel;
+use super::entity::TaskEntity;
+use super::imbalance::{GroupKind, Stats, has_capacity, overloaded};
 
 impl Linux {
     /// Returns the idlest CPU that a new thread may use; the search starts at the forking CPU `cpu`.
@@ -32,7 +32,7 @@ impl Linux {
     }
 
     /// Returns the group in which to place the thread instead of the local group; `None` if the local group is best.
-    fn idlest_group(&self, domain: u32, local: u32, thread: &Thread, now: u64) -> Option<u32> {
+    fn idlest_group(&self, domain: u32, local: u32, thread: &TaskEntity, now: u64) -> Option<u32> {
         let node = self.domains.node(domain);
         let pct = node.imbalance_pct as f64;
         let here = self.room(local, thread, pct, now);
@@ -62,10 +62,10 @@ impl Linux {
     }
 
     /// True if group `there` is better for the thread than the local group `here` of the same kind.
-    fn leaves(&self, domain: u32, here: &Stats, there: &Stats, thread: &Thread) -> bool {
+    fn leaves(&self, domain: u32, here: &Stats, there: &Stats, thread: &TaskEntity) -> bool {
         let node = self.domains.node(domain);
-        let numa = node.level == Level::Numa;
-        if here.kind == Kind::HasSpare {
+        let numa = node.level == DomainLevel::Numa;
+        if here.kind == GroupKind::HasSpare {
             let allowed = self
                 .domains
                 .node(here.group)
@@ -98,7 +98,7 @@ impl Linux {
         if new.kind != best.kind {
             return new.kind < best.kind;
         }
-        if new.kind != Kind::HasSpare {
+        if new.kind != GroupKind::HasSpare {
             return new.avg_load < best.avg_load;
         }
         if new.idle_cpus != best.idle_cpus {
@@ -117,7 +117,7 @@ impl Linux {
     }
 
     /// Returns the statistics of a group; `None` if the thread may not run on any of its CPUs.
-    fn room(&self, group: u32, thread: &Thread, pct: f64, now: u64) -> Option<Stats> {
+    fn room(&self, group: u32, thread: &TaskEntity, pct: f64, now: u64) -> Option<Stats> {
         let node = self.domains.node(group);
         if !node.mask.intersects(&thread.allowed) {
             return None;
@@ -139,7 +139,7 @@ impl Linux {
         };
         let mut stats = Stats {
             group,
-            kind: Kind::HasSpare,
+            kind: GroupKind::HasSpare,
             running,
             idle_cpus,
             weight: node.weight(),
@@ -169,17 +169,17 @@ impl Linux {
         }
         stats.avg_load = stats.load * 1024.0 / stats.capacity;
         stats.kind = if overloaded(stats, pct) {
-            Kind::Overloaded
+            GroupKind::Overloaded
         } else if has_capacity(stats, pct) {
-            Kind::HasSpare
+            GroupKind::HasSpare
         } else {
-            Kind::FullyBusy
+            GroupKind::FullyBusy
         };
     }
 
     /// Returns the group's CPU that became idle last, or its least loaded CPU if none is idle. `None` if the thread may use none
     /// of them.
-    fn idlest_cpu(&self, group: u32, thread: &Thread, now: u64) -> Option<usize> {
+    fn idlest_cpu(&self, group: u32, thread: &TaskEntity, now: u64) -> Option<usize> {
         let node = self.domains.node(group);
         let usable = || {
             node.cpus

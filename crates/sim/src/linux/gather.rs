@@ -8,7 +8,7 @@
 use super::Linux;
 use super::domains::Domains;
 use super::entity::NONE;
-use super::schedule::fits;
+use super::pelt::fits;
 use countersteer_model::units::{Nanos, ThreadId};
 
 /// Limit: number of epochs without a scan of a process after which the process no longer prefers a cache
@@ -38,7 +38,7 @@ impl Decayed {
 
 /// State of a process for gathering (`struct sched_cache_group`).
 #[derive(Clone, Debug)]
-struct Process {
+struct GatheredProcess {
     threads: u32,
     /// CPU under the last-level cache that the process prefers; `NONE` if it prefers none.
     preferred: u32,
@@ -65,7 +65,7 @@ pub(super) struct Gather {
     llcs: Vec<u32>,
     /// Decayed running time of all threads on each CPU (`rq->cpu_runtime`).
     cpu_time: Vec<Decayed>,
-    processes: Vec<Process>,
+    processes: Vec<GatheredProcess>,
     /// Number of processes that have several threads.
     threaded: u32,
     /// Number of queued threads for each pair of current cache and preferred cache (`llc_counts`).
@@ -160,7 +160,7 @@ impl Linux {
         }
         let epoch = self.gather.epoch(self.phase, now);
         let gather = &mut self.gather;
-        let fresh = |epoch| Process {
+        let fresh = |epoch| GatheredProcess {
             threads: 0,
             preferred: NONE,
             epoch,
@@ -286,13 +286,13 @@ impl Linux {
         for cpu in 0..self.rqs.len() {
             let curr = self.rqs[cpu].curr;
             let process = self.threads.get(curr as usize).map_or(NONE, |t| t.process);
-            let due = |p: &Process| p.epoch < epoch;
+            let due = |p: &GatheredProcess| p.epoch < epoch;
             if (self.gather.processes.get(process as usize)).is_some_and(due) {
                 self.gather.processes[process as usize].epoch = epoch;
                 self.choose_llc(process, cpu, now);
             }
         }
-        let unseen = |p: &Process| p.threads > 1 && p.epoch < epoch;
+        let unseen = |p: &GatheredProcess| p.threads > 1 && p.epoch < epoch;
         // Processes that sleep at this tick may run at the next one. If all processes were checked, nothing changes before the
         // next epoch.
         self.gather.at = if self.gather.processes.iter().any(unseen) {

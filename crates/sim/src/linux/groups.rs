@@ -11,12 +11,12 @@
 
 use std::collections::VecDeque;
 
-use countersteer_model::control::Bandwidth;
+use countersteer_model::control::CpuBandwidth;
 use countersteer_model::units::ThreadId;
 use rand::RngExt;
 
 use super::Linux;
-use super::entity::{NONE, State};
+use super::entity::{NONE, TaskState};
 use super::schedule::Join;
 use super::timers::NEVER;
 
@@ -33,7 +33,7 @@ const LEAST_WEIGHT: u64 = 2;
 
 /// Control group.
 #[derive(Clone, Debug)]
-pub(super) struct Group {
+pub(super) struct TaskGroup {
     /// Weight of the whole group on the scale of threads: 1,024 for `cpu.weight` 100.
     shares: u64,
     /// Threads on queues, and the sum of their own weights.
@@ -74,14 +74,14 @@ struct OnCpu {
 
 /// Groups of the machine, and the group of each process.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Groups {
-    groups: Vec<Group>,
+pub(super) struct TaskGroups {
+    groups: Vec<TaskGroup>,
     of_process: Vec<u32>,
     /// True if a group has a limit.
     limited: bool,
 }
 
-impl Groups {
+impl TaskGroups {
     /// Returns the group of a process's threads; `NONE` for the root group.
     pub(super) fn of(&self, process: Option<u32>) -> u32 {
         let group = process.and_then(|p| self.of_process.get(p as usize));
@@ -124,7 +124,7 @@ impl Limit {
 
 impl Linux {
     /// Creates a control group with a `cpu.weight` and a limit, and returns its index.
-    pub fn add_group(&mut self, weight: u32, limit: Option<Bandwidth>) -> u32 {
+    pub fn add_group(&mut self, weight: u32, limit: Option<CpuBandwidth>) -> u32 {
         let cpus = self.rqs.len();
         let limit = limit.map(|limit| Limit {
             quota: limit.quota.0 as i64,
@@ -139,7 +139,7 @@ impl Linux {
             cpus: vec![OnCpu::default(); cpus],
         });
         self.groups.limited |= limit.is_some();
-        self.groups.groups.push(Group {
+        self.groups.groups.push(TaskGroup {
             shares: u64::from(weight) * 1024 / 100,
             queued: Vec::new(),
             weight: 0,
@@ -243,7 +243,7 @@ impl Linux {
         let queued: Vec<u32> = self.queue_of(cpu).collect();
         for t in queued {
             if self.is_throttled(self.threads[t as usize].group, cpu) {
-                let asleep = self.threads[t as usize].state == State::Delayed;
+                let asleep = self.threads[t as usize].state == TaskState::Delayed;
                 self.deactivate(t, false, now);
                 if !asleep {
                     self.park(t, cpu);
@@ -262,7 +262,7 @@ impl Linux {
     }
 
     fn park(&mut self, t: u32, cpu: usize) {
-        self.threads[t as usize].state = State::Throttled;
+        self.threads[t as usize].state = TaskState::Throttled;
         if let Some(limit) = self.groups.limit_mut(self.threads[t as usize].group) {
             limit.cpus[cpu].parked.push(t);
         }
@@ -274,7 +274,7 @@ impl Linux {
         if let Some(limit) = self.groups.limit_mut(self.threads[t as usize].group) {
             limit.cpus[cpu].parked.retain(|p| *p != t);
         }
-        self.threads[t as usize].state = State::Sleeping;
+        self.threads[t as usize].state = TaskState::Sleeping;
     }
 
     /// Puts a thread into the queue of its CPU, or parks it if its group is throttled there. Returns true if it is queued.
@@ -394,7 +394,7 @@ impl Linux {
         limit.cpus[cpu].throttled = false;
         limit.throttled.retain(|c| *c as usize != cpu);
         for t in std::mem::take(&mut limit.cpus[cpu].parked) {
-            self.threads[t as usize].state = State::Sleeping;
+            self.threads[t as usize].state = TaskState::Sleeping;
             self.activate(t, Join::Wake, now);
         }
         // `unthrottle_cfs_rq`: only an idle CPU is interrupted.
@@ -431,6 +431,6 @@ impl Limit {
 }
 
 /// Part of the group's weight for a queued thread of weight `own`.
-fn part(group: &Group, own: u64) -> u32 {
+fn part(group: &TaskGroup, own: u64) -> u32 {
     (group.shares * own / group.weight.max(1)).max(LEAST_WEIGHT) as u32
 }

@@ -8,7 +8,7 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos};
 
 use super::domains::Domains;
-use super::entity::{NONE, State};
+use super::entity::{NONE, TaskState};
 use super::mask::Mask;
 use super::runqueue::{DomainState, NewIdle};
 use super::{Linux, cpu_scale, node_of};
@@ -127,7 +127,7 @@ impl Linux {
         let queued: Vec<u32> = self.queue_of(cpu).collect();
         let node = self.node_of_any(cpu);
         for t in queued {
-            if self.threads[t as usize].state == State::Delayed {
+            if self.threads[t as usize].state == TaskState::Delayed {
                 self.deactivate(t, false, now);
             } else {
                 let to = self.fallback(t, node, cpu);

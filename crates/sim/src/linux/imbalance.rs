@@ -6,57 +6,12 @@
 //! interrupts and other classes, and NUMA preferences of threads.
 
 use super::Linux;
-use super::domains::{Level, Node};
-
-/// Idle state of the balancing CPU (`enum cpu_idle_type`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Idleness {
-    Busy,
-    Idle,
-    /// The CPU is about to become idle and balances from within the scheduler.
-    Newly,
-}
-
-/// State of one load balance in one domain (`struct lb_env`).
-#[derive(Clone, Debug)]
-pub(super) struct Env {
-    /// Index of the domain that is balanced.
-    pub node: u32,
-    /// Index of the domain's group that contains the balancing CPU.
-    pub local: u32,
-    /// CPU that performs the balance.
-    pub cpu: usize,
-    /// CPU that receives threads.
-    pub target: usize,
-    /// CPU from which threads are taken.
-    pub source: usize,
-    pub kind: Idleness,
-    pub migration: Migration,
-    /// Amount to move, in the unit of `migration`.
-    pub imbalance: f64,
-    pub failed: u32,
-    pub all_pinned: bool,
-    pub some_pinned: bool,
-    /// True if threads were not moved because of their preferred last-level cache (`LBF_LLC_PINNED`).
-    pub llc_pinned: bool,
-    /// CPU of the local group for a thread that may not run on the target; `None` if there is no such thread or CPU.
-    pub other_target: Option<usize>,
-}
-
-/// Unit in which an imbalance is measured (`enum migration_type`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Migration {
-    Load,
-    Util,
-    Threads,
-    Misfit,
-    /// Number of threads that prefer the target's last-level cache.
-    Llc,
-}
+use super::domains::{DomainLevel, SchedDomain};
+use super::env::{Env, Migration};
 
 /// Kinds of groups, from the least busy to the busiest (`enum group_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum GroupKind {
     HasSpare,
     FullyBusy,
     Misfit,
@@ -71,7 +26,7 @@ pub(super) enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stats {
     pub group: u32,
-    pub kind: Kind,
+    pub kind: GroupKind,
     pub running: u32,
     pub idle_cpus: u32,
     pub weight: u32,
@@ -84,30 +39,6 @@ pub(super) struct Stats {
     pub misfit_load: f64,
 }
 
-impl Env {
-    pub(super) fn new(node: u32, local: u32, cpu: usize, kind: Idleness, failed: u32) -> Self {
-        Self {
-            node,
-            local,
-            cpu,
-            target: cpu,
-            source: cpu,
-            kind,
-            migration: Migration::Threads,
-            imbalance: 0.0,
-            failed,
-            all_pinned: false,
-            some_pinned: false,
-            llc_pinned: false,
-            other_target: None,
-        }
-    }
-
-    fn idle(&self) -> bool {
-        self.kind != Idleness::Busy
-    }
-}
-
 /// True if `a` is larger than `b` by more than 5 % (`capacity_greater`).
 pub(super) fn capacity_greater(a: u32, b: u32) -> bool {
     a * 1024 > b * 1078
@@ -115,12 +46,12 @@ pub(super) fn capacity_greater(a: u32, b: u32) -> bool {
 
 impl Linux {
     /// True if this domain balances by CPU priority, and CPU `a` has a higher priority than CPU `b` (`sched_asym`).
-    pub(super) fn prefers(&self, node: &Node, a: usize, b: usize) -> bool {
+    pub(super) fn prefers(&self, node: &SchedDomain, a: usize, b: usize) -> bool {
         self.counts_priority(node, a) && self.domains.priority[a] > self.domains.priority[b]
     }
 
     /// True if the priority of a CPU counts in this domain: the other CPUs of its core are idle (`sched_use_asym_prio`).
-    pub(super) fn counts_priority(&self, node: &Node, cpu: usize) -> bool {
+    pub(super) fn counts_priority(&self, node: &SchedDomain, cpu: usize) -> bool {
         let alone = || self.domains.others_of_core_idle(cpu, self.rqs[cpu].idle);
         node.asym_packing && (!self.domains.smt || alone())
     }
@@ -130,7 +61,7 @@ impl Linux {
         let node = self.domains.node(group);
         let mut stats = Stats {
             group,
-            kind: Kind::HasSpare,
+            kind: GroupKind::HasSpare,
             running: node.runnable,
             idle_cpus: node.idle_cpus,
             weight: node.weight(),
@@ -148,7 +79,8 @@ impl Linux {
         if stats.running >= stats.weight {
             self.add_averages(&mut stats, now);
         }
-        if self.misfits > 0 && self.domains.node(env.node).asym_capacity {
+        // `update_sg_lb_stats` (kernel/sched/fair.c): misfits of the local group do not count, since it pulls nothing from itself.
+        if self.misfits > 0 && group != env.local && self.domains.node(env.node).asym_capacity {
             stats.misfit_load = node
                 .cpus
                 .iter()
@@ -156,7 +88,7 @@ impl Linux {
                 .fold(0.0, f64::max);
         }
         stats.kind = self.classify(env, &stats, now);
-        if stats.kind == Kind::Overloaded {
+        if stats.kind == GroupKind::Overloaded {
             stats.avg_load = stats.load * 1024.0 / stats.capacity;
         }
         stats
@@ -179,30 +111,30 @@ impl Linux {
         }
     }
 
-    fn classify(&self, env: &Env, stats: &Stats, now: u64) -> Kind {
+    fn classify(&self, env: &Env, stats: &Stats, now: u64) -> GroupKind {
         let node = self.domains.node(env.node);
         let group = self.domains.node(stats.group);
         let pct = node.imbalance_pct as f64;
         let remote_idle = stats.group != env.local && env.idle() && stats.running > 0;
         // `group_classify` (kernel/sched/fair.c): the order of the checks decides which kind a group has.
         if overloaded(stats, pct) {
-            Kind::Overloaded
+            GroupKind::Overloaded
         } else if stats.group != env.local
             && self.is_llc_balance(env, group, stats.misfit_load > 0.0, now)
         {
-            Kind::LlcBalance
+            GroupKind::LlcBalance
         } else if group.imbalanced {
-            Kind::Imbalanced
+            GroupKind::Imbalanced
         } else if remote_idle && self.group_is_lesser(env, stats) {
-            Kind::AsymPacking
+            GroupKind::AsymPacking
         } else if remote_idle && group.shares_capacity() && stats.running > 1 {
-            Kind::SmtBalance
+            GroupKind::SmtBalance
         } else if stats.misfit_load > 0.0 {
-            Kind::Misfit
+            GroupKind::Misfit
         } else if has_capacity(stats, pct) {
-            Kind::HasSpare
+            GroupKind::HasSpare
         } else {
-            Kind::FullyBusy
+            GroupKind::FullyBusy
         }
     }
 
@@ -230,8 +162,9 @@ impl Linux {
         let capacity = self.rqs[env.target].capacity;
         // `update_sd_pick_busiest`: a misfit thread only moves to a larger CPU in a group that has spare capacity.
         if node.asym_capacity
-            && new.kind == Kind::Misfit
-            && (!capacity_greater(capacity, group.max_capacity) || local.kind != Kind::HasSpare)
+            && new.kind == GroupKind::Misfit
+            && (!capacity_greater(capacity, group.max_capacity)
+                || local.kind != GroupKind::HasSpare)
         {
             return false;
         }
@@ -240,26 +173,28 @@ impl Linux {
         };
         if new.kind != old.kind {
             return new.kind > old.kind
-                && !(new.kind <= Kind::FullyBusy && self.would_shrink(node, new, capacity));
+                && !(new.kind <= GroupKind::FullyBusy && self.would_shrink(node, new, capacity));
         }
         let replaces = match new.kind {
-            Kind::Overloaded => return new.avg_load > old.avg_load,
-            Kind::LlcBalance => {
+            GroupKind::Overloaded => return new.avg_load > old.avg_load,
+            GroupKind::LlcBalance => {
                 let homesick = |s: &Stats| self.homesick(self.domains.node(s.group), env.target);
                 return homesick(new) > homesick(old);
             }
-            Kind::Imbalanced => return false,
-            Kind::AsymPacking => {
+            GroupKind::Imbalanced => return false,
+            GroupKind::AsymPacking => {
                 let rank = |s: &Stats| {
                     self.domains.priority[self.domains.node(s.group).preferred as usize]
                 };
                 return rank(old) > rank(new);
             }
-            Kind::Misfit => return new.misfit_load > old.misfit_load,
-            Kind::SmtBalance if new.idle_cpus == 0 && old.idle_cpus == 0 => self.fuller(old, new),
-            Kind::FullyBusy => self.fuller(old, new),
-            Kind::SmtBalance => more_crowded(old, new),
-            Kind::HasSpare => {
+            GroupKind::Misfit => return new.misfit_load > old.misfit_load,
+            GroupKind::SmtBalance if new.idle_cpus == 0 && old.idle_cpus == 0 => {
+                self.fuller(old, new)
+            }
+            GroupKind::FullyBusy => self.fuller(old, new),
+            GroupKind::SmtBalance => more_crowded(old, new),
+            GroupKind::HasSpare => {
                 let was_smt = self.domains.node(old.group).shares_capacity();
                 let is_smt = group.shares_capacity();
                 if was_smt == is_smt {
@@ -279,9 +214,9 @@ impl Linux {
     }
 
     /// True if threads would move to a smaller CPU although their group has at most one thread per CPU.
-    fn would_shrink(&self, node: &Node, stats: &Stats, capacity: u32) -> bool {
+    fn would_shrink(&self, node: &SchedDomain, stats: &Stats, capacity: u32) -> bool {
         node.asym_capacity
-            && stats.kind <= Kind::FullyBusy
+            && stats.kind <= GroupKind::FullyBusy
             && capacity_greater(self.domains.node(stats.group).min_capacity, capacity)
     }
 
@@ -308,7 +243,7 @@ impl Linux {
     }
 
     fn worth_it(&self, env: &Env, local: &mut Stats, busiest: &Stats, now: u64) -> bool {
-        if busiest.kind == Kind::Misfit {
+        if busiest.kind == GroupKind::Misfit {
             return true;
         }
         // `sched_balance_find_src_group` (kernel/sched/fair.c): while no CPU is overutilised, energy-aware placement decides
@@ -316,7 +251,7 @@ impl Linux {
         if self.energy.is_some() && !self.overutilised(now) {
             return false;
         }
-        if matches!(busiest.kind, Kind::AsymPacking | Kind::Imbalanced) {
+        if matches!(busiest.kind, GroupKind::AsymPacking | GroupKind::Imbalanced) {
             return true;
         }
         // `sched_balance_find_src_group`: a local group that is busier than the busiest other group takes nothing.
@@ -324,7 +259,7 @@ impl Linux {
             return false;
         }
         let pct = self.domains.node(env.node).imbalance_pct as f64;
-        if local.kind == Kind::Overloaded {
+        if local.kind == GroupKind::Overloaded {
             let too_alike = local.avg_load >= busiest.avg_load
                 || local.avg_load >= self.average_load(env, now)
                 || 100.0 * busiest.avg_load <= pct * local.avg_load;
@@ -333,13 +268,13 @@ impl Linux {
             }
         }
         if self.spreads(busiest)
-            && local.kind == Kind::HasSpare
-            && (busiest.kind == Kind::LlcBalance
+            && local.kind == GroupKind::HasSpare
+            && (busiest.kind == GroupKind::LlcBalance
                 || self.sibling_imbalance(env, local, busiest) > 1.0)
         {
             return true;
         }
-        if busiest.kind == Kind::Overloaded {
+        if busiest.kind == GroupKind::Overloaded {
             return true;
         }
         let one_is_smt = self.domains.node(local.group).shares_capacity()
@@ -348,7 +283,7 @@ impl Linux {
         // of idle CPUs differ by one, a pull would only move the imbalance. A single running thread cannot be pulled.
         if !env.idle() {
             false
-        } else if busiest.kind == Kind::SmtBalance && one_is_smt {
+        } else if busiest.kind == GroupKind::SmtBalance && one_is_smt {
             true
         } else {
             !(busiest.weight > 1 && local.idle_cpus <= busiest.idle_cpus + 1)
@@ -395,14 +330,14 @@ impl Linux {
     fn set_imbalance(&self, env: &mut Env, local: &mut Stats, busiest: &Stats, now: u64) {
         let node = self.domains.node(env.node);
         let (migration, imbalance) = match busiest.kind {
-            Kind::Misfit => (Migration::Misfit, 1.0),
-            Kind::AsymPacking => (Migration::Threads, f64::from(busiest.running)),
-            Kind::SmtBalance | Kind::Imbalanced => (Migration::Threads, 1.0),
-            Kind::LlcBalance => (Migration::Llc, 1.0),
-            _ if local.kind == Kind::HasSpare => self.fill_spare(env, local, busiest, now),
+            GroupKind::Misfit => (Migration::Misfit, 1.0),
+            GroupKind::AsymPacking => (Migration::Threads, f64::from(busiest.running)),
+            GroupKind::SmtBalance | GroupKind::Imbalanced => (Migration::Threads, 1.0),
+            GroupKind::LlcBalance => (Migration::Llc, 1.0),
+            _ if local.kind == GroupKind::HasSpare => self.fill_spare(env, local, busiest, now),
             _ => {
                 // `calculate_imbalance`: both groups move towards the domain's average load, and neither crosses it.
-                if local.kind < Kind::Overloaded {
+                if local.kind < GroupKind::Overloaded {
                     self.add_averages(local, now);
                     local.avg_load = local.load * 1024.0 / local.capacity;
                 }
@@ -416,7 +351,7 @@ impl Linux {
                 }
             }
         };
-        debug_assert!(node.level != Level::Cpu);
+        debug_assert!(node.level != DomainLevel::Cpu);
         (env.migration, env.imbalance) = (migration, imbalance);
     }
 
@@ -432,7 +367,7 @@ impl Linux {
         let node = self.domains.node(env.node);
         // `calculate_imbalance`: threads of an overloaded busiest group fill the spare capacity. A local group without spare
         // capacity, but with an idle CPU, takes one thread.
-        if busiest.kind > Kind::FullyBusy && !node.shares_llc() {
+        if busiest.kind > GroupKind::FullyBusy && !node.shares_llc() {
             self.add_averages(local, now);
             let room = (local.capacity - local.util).max(0.0);
             return if env.idle() && room < 1.0 {
@@ -447,7 +382,7 @@ impl Linux {
             f64::from(local.idle_cpus.saturating_sub(busiest.idle_cpus))
         };
         // `adjust_numa_imbalance`: a small number of threads may stay together on their NUMA node.
-        if node.level == Level::Numa && local.running < node.numa_slack && threads <= 2.0 {
+        if node.level == DomainLevel::Numa && local.running < node.numa_slack && threads <= 2.0 {
             threads = 0.0;
         }
         (Migration::Threads, (threads / 2.0).floor())

@@ -2,16 +2,18 @@
 //!
 //! Input: a balance's [`Env`], or a thread that must leave its CPU. Output: threads on other queues. Models `detach_tasks`,
 //! `can_migrate_task`, `task_hot`, `active_load_balance_cpu_stop` and `reweight_entity` (kernel/sched/fair.c), and
-//! `affine_move_task` (kernel/sched/core.c). Left out: NUMA locality and the migration of delayed threads, which stay where they
-//! are.
+//! `affine_move_task` (kernel/sched/core.c). The locality of pages is in `numa`. Left out: the migration of delayed threads, which
+//! stay where they are.
+
+use std::cmp::Ordering;
 
 use super::Linux;
-use super::clamps::{Fit, fit};
+use super::clamps::{CapacityFit, fit};
 use super::config::FairClass;
-use super::domains::Level;
+use super::domains::DomainLevel;
 use super::eevdf::current;
-use super::entity::{NONE, State};
-use super::imbalance::{Env, Idleness, Migration};
+use super::entity::{NONE, TaskState};
+use super::env::{Env, Idleness, Migration};
 use super::schedule::Join;
 
 impl Linux {
@@ -76,7 +78,7 @@ impl Linux {
     fn may_migrate(&self, env: &mut Env, t: u32, now: u64) -> bool {
         let thread = &self.threads[t as usize];
         // `can_migrate_task`: a throttled control group takes no threads on the target.
-        if thread.state == State::Delayed
+        if thread.state == TaskState::Delayed
             || self.is_throttled(thread.group, env.target)
             || self.waits_its_turn(env, t)
         {
@@ -95,16 +97,24 @@ impl Linux {
             return false;
         }
         env.all_pinned = false;
-        if thread.state == State::Running {
+        if thread.state == TaskState::Running {
             return false;
         }
         if self.parts(env, t, now) {
             env.llc_pinned |= env.migration != Migration::Llc;
             return false;
         }
+        // `can_migrate_task`: the locality of pages decides before the contents of caches.
+        match self.locality(env.source, env.target, t) {
+            Ordering::Greater => return true,
+            Ordering::Less => {
+                return env.failed > self.domains.node(env.node).cache_nice_tries;
+            }
+            Ordering::Equal => {}
+        }
         // `task_hot` (kernel/sched/fair.c): SMT siblings share all caches, so no thread is hot there.
         let node = self.domains.node(env.node);
-        let hot = node.level != Level::Core
+        let hot = node.level != DomainLevel::Core
             && now.saturating_sub(thread.exec_start) < self.config.migration_cost_ns;
         !hot || env.failed > node.cache_nice_tries
     }
@@ -150,7 +160,7 @@ impl Linux {
             Migration::Threads | Migration::Llc => env.imbalance -= 1.0,
             Migration::Misfit => {
                 let util = avg.util.max(thread.util_est);
-                if fit(util, thread.clamp, self.rqs[env.source].capacity) == Fit::Yes {
+                if fit(util, thread.clamp, self.rqs[env.source].capacity) == CapacityFit::Yes {
                     return false;
                 }
                 env.imbalance = 0.0;
@@ -162,7 +172,7 @@ impl Linux {
     /// Moves a queued or running thread to another CPU's run queue.
     pub(super) fn transfer(&mut self, t: u32, to: usize, now: u64) {
         let from = self.threads[t as usize].cpu as usize;
-        let was_running = self.threads[t as usize].state == State::Running;
+        let was_running = self.threads[t as usize].state == TaskState::Running;
         self.update_curr(from, now);
         self.deactivate(t, true, now);
         self.move_entity(t, to, now);
@@ -177,7 +187,7 @@ impl Linux {
         if was_running {
             self.resched(from);
         }
-        if self.threads[t as usize].state == State::Queued {
+        if self.threads[t as usize].state == TaskState::Queued {
             self.wakeup_preempt(to, t, true);
         }
     }
@@ -233,7 +243,7 @@ impl Linux {
         let load = thread.avg.load;
         thread.avg.load *= f64::from(weight) / f64::from(old);
         thread.weight = weight;
-        if state == State::Sleeping {
+        if state == TaskState::Sleeping {
             // The load of a sleeping thread is still a part of its queue's.
             let change = self.threads[t as usize].avg.load - load;
             let avg = &mut self.rqs[cpu].avg;
@@ -246,7 +256,7 @@ impl Linux {
             if eevdf {
                 self.eevdf_place(cpu, t, false);
             }
-            if state == State::Running {
+            if state == TaskState::Running {
                 self.rqs[cpu].curr = t;
                 let thread = &mut self.threads[t as usize];
                 thread.protected_until = thread.protected_until.min(thread.deadline);
@@ -264,7 +274,7 @@ impl Linux {
         if eevdf {
             self.eevdf_update_lag(cpu, t);
         }
-        if self.threads[t as usize].state == State::Running {
+        if self.threads[t as usize].state == TaskState::Running {
             self.rqs[cpu].curr = NONE;
         } else {
             self.remove(cpu, t);

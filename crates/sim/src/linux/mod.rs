@@ -1,7 +1,7 @@
 //! Event-driven model of Linux's fair scheduling class: computes when each thread runs, and on which CPU.
 //!
 //! The module stands between the engine and the progress model. The engine reports when threads fork, wake, block and exit. The
-//! progress model receives the running threads and their CPUs. Input: those events and the [`Topology`]. Output: [`Switch`]es.
+//! progress model receives the running threads and their CPUs. Input: those events and the [`Topology`]. Output: [`ContextSwitch`]es.
 //! This module does not model the speed at which threads progress.
 //!
 //! The order of work follows the kernel. Placement picks a CPU (`wakeup`, `energy`, `fork`), and the thread joins its run queue
@@ -13,11 +13,12 @@
 //! thread count changes. A time slice that ends between two ticks costs one event, not two.
 //!
 //! Kernel threads and daemons exist only as times at which a CPU picks its next thread again ([`DISTURBED_EVERY_NS`]). The
-//! following are not modelled: interrupts, other scheduling classes, core scheduling, autogroups and NUMA balancing. Control groups
+//! following are not modelled: interrupts, other scheduling classes, core scheduling and autogroups. NUMA balancing (`numa`), control groups
 //! (`groups`), utilisation clamps (`clamps`) and hotplug (`hotplug`) act only where a caller asks for them. A wake-up, a context switch and a migration take no time here; the engine charges for
 //! them. CPUs run at their sustained frequency, so that capacity alone scales utilisation. Each module lists its further
 //! omissions.
 
+mod attributes;
 mod balance;
 mod cfs;
 mod clamps;
@@ -27,6 +28,7 @@ mod domains;
 mod eevdf;
 mod energy;
 mod entity;
+mod env;
 mod fork;
 mod gather;
 mod groups;
@@ -35,6 +37,7 @@ mod imbalance;
 mod mask;
 mod migrate;
 mod nohz;
+mod numa;
 mod pelt;
 mod runqueue;
 mod schedule;
@@ -55,14 +58,14 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 pub use config::{
-    DEFAULT_KERNEL, DISTURBED_EVERY_NS, FairClass, KERNELS, KernelDef, LinuxConfig, SWITCHES,
-    Switch, SwitchDef, kernel, kernel_config,
+    ContextSwitch, DEFAULT_KERNEL, DISTURBED_EVERY_NS, FairClass, KERNELS, KernelDef, LinuxConfig,
+    SWITCHES, SwitchDef, kernel, kernel_config,
 };
-use domains::{Domains, Level};
+use domains::{DomainLevel, Domains};
 use energy::EnergyModel;
-use entity::{NONE, State, Thread};
+use entity::{NONE, TaskEntity, TaskState};
 use gather::Gather;
-use groups::Groups;
+use groups::TaskGroups;
 use mask::Mask;
 use nohz::Nohz;
 use runqueue::{DomainState, NewIdle, RunQueue};
@@ -78,14 +81,14 @@ pub use weights::of_nice as weight_of_nice;
 pub struct Linux {
     config: LinuxConfig,
     domains: Domains,
-    threads: Vec<Thread>,
+    threads: Vec<TaskEntity>,
     rqs: Vec<RunQueue>,
     /// Timers: one slot per CPU, one for idle balancing and other events of the whole machine, and one for limits of control groups.
     timers: Timers,
     nohz: Nohz,
     energy: Option<EnergyModel>,
     gather: Gather,
-    groups: Groups,
+    groups: TaskGroups,
     /// True if a thread has had a utilisation clamp.
     clamped: bool,
     offline: Mask,
@@ -123,7 +126,7 @@ pub struct Linux {
     packing: bool,
     /// Histograms of the run-queue latencies of each process, indexed by process.
     waits: Vec<Histogram>,
-    switches: Vec<Switch>,
+    switches: Vec<ContextSwitch>,
     switch_count: u64,
     /// CPU that received the last thread moved away from a forbidden CPU. The next such thread goes to the next allowed CPU.
     last_forced: usize,
@@ -159,7 +162,7 @@ impl Linux {
         Self {
             energy: EnergyModel::new(topology),
             gather: Gather::new(&domains, config.llc_balancing, tick_ns),
-            groups: Groups::default(),
+            groups: TaskGroups::default(),
             clamped: false,
             offline: Mask::none(n),
             hotplugged: false,
@@ -225,23 +228,23 @@ impl Linux {
         let t = thread.0;
         if self.threads.len() <= thread.index() {
             self.threads
-                .resize_with(thread.index() + 1, Thread::default);
+                .resize_with(thread.index() + 1, TaskEntity::default);
         }
         debug_assert_eq!(
             self.threads[thread.index()].state,
-            State::Dead,
+            TaskState::Dead,
             "{thread} is alive"
         );
         let mask = std::mem::take(&mut self.threads[thread.index()].allowed);
-        self.threads[thread.index()] = Thread {
-            state: State::Sleeping,
+        self.threads[thread.index()] = TaskEntity {
+            state: TaskState::Sleeping,
             weight: weights::of_nice(nice),
             own_weight: weights::of_nice(nice),
             group: self.groups.of(process),
             slice: self.base_slice,
             allowed: mask,
             flips_decayed_at: now,
-            ..Thread::default()
+            ..TaskEntity::default()
         };
         if let Some(process) = process {
             let number = self.waits.len().max(process as usize + 1);
@@ -290,13 +293,13 @@ impl Linux {
         let t = thread.0;
         let last = self.threads[thread.index()].cpu as usize;
         match self.threads[thread.index()].state {
-            State::Delayed => {
+            TaskState::Delayed => {
                 self.requeue_delayed(t, now);
                 // `ttwu_runnable` (kernel/sched/core.c): a thread that is still queued is woken in place, without a search for a
                 // CPU.
                 self.wakeup_preempt(last, t, waker.cpu().is_some_and(|w| w != last));
             }
-            State::Sleeping => {
+            TaskState::Sleeping => {
                 let this = waker.cpu().unwrap_or(last);
                 let cpu = self.place_wakeup(t, this, waker, now);
                 self.move_entity(t, cpu, now);
@@ -304,7 +307,7 @@ impl Linux {
                     self.wakeup_preempt(cpu, t, this != cpu);
                 }
             }
-            State::Dead | State::Queued | State::Running | State::Throttled => {}
+            TaskState::Dead | TaskState::Queued | TaskState::Running | TaskState::Throttled => {}
         }
         self.end(now);
         CpuId(self.threads[thread.index()].cpu)
@@ -316,10 +319,10 @@ impl Linux {
         let t = thread.0;
         let cpu = self.threads[thread.index()].cpu as usize;
         let state = self.threads[thread.index()].state;
-        if matches!(state, State::Running | State::Queued) {
+        if matches!(state, TaskState::Running | TaskState::Queued) {
             self.update_curr(cpu, now);
             // `dequeue_entity` (kernel/sched/fair.c): an ineligible entity that goes to sleep stays queued (`DELAY_DEQUEUE`).
-            if state == State::Running
+            if state == TaskState::Running
                 && self.config.scheduler == FairClass::Eevdf
                 && self.eevdf_delays(cpu, t)
             {
@@ -328,10 +331,10 @@ impl Linux {
                 self.deactivate(t, false, now);
             }
             self.estimate_util(t);
-            if state == State::Running {
+            if state == TaskState::Running {
                 self.resched(cpu);
             }
-        } else if state == State::Throttled {
+        } else if state == TaskState::Throttled {
             self.unpark(t);
         }
         self.end(now);
@@ -346,17 +349,17 @@ impl Linux {
         if self.threads[thread.index()].on_queue() {
             self.update_curr(cpu, now);
             self.deactivate(t, false, now);
-            if state == State::Running {
+            if state == TaskState::Running {
                 self.resched(cpu);
             }
-        } else if state == State::Throttled {
+        } else if state == TaskState::Throttled {
             self.unpark(t);
         }
-        if state != State::Dead {
+        if state != TaskState::Dead {
             self.sync_thread(cpu, t, now);
             let avg = self.threads[thread.index()].avg;
             self.rqs[cpu].avg.sub(&avg);
-            self.threads[thread.index()].state = State::Dead;
+            self.threads[thread.index()].state = TaskState::Dead;
             self.leave_process(t);
         }
         self.end(now);
@@ -367,7 +370,8 @@ impl Linux {
         let now = self.begin(now);
         let cpu = self.threads[thread.index()].cpu as usize;
         // `yield_task_fair` (kernel/sched/fair.c) returns at once if no other thread is queued.
-        if self.threads[thread.index()].state == State::Running && !self.rqs[cpu].waiting.is_empty()
+        if self.threads[thread.index()].state == TaskState::Running
+            && !self.rqs[cpu].waiting.is_empty()
         {
             self.update_curr(cpu, now);
             match self.config.scheduler {
@@ -376,68 +380,6 @@ impl Linux {
             }
             self.resched(cpu);
         }
-        self.end(now);
-    }
-
-    /// Changes a thread's affinity mask. A thread on a CPU that is now forbidden is moved at once. An empty mask allows all CPUs.
-    pub fn set_affinity(&mut self, thread: ThreadId, allowed: &CpuSet, now: Nanos) {
-        let now = self.begin(now);
-        self.assign_mask(thread.0, allowed);
-        self.affinity_generation += 1;
-        let cpu = self.threads[thread.index()].cpu as usize;
-        let state = self.threads[thread.index()].state;
-        if !self.threads[thread.index()].allowed.has(cpu) {
-            match state {
-                State::Running | State::Queued => self.force_away(thread.0, now),
-                State::Delayed => {
-                    self.update_curr(cpu, now);
-                    self.deactivate(thread.0, false, now);
-                }
-                State::Throttled => {
-                    self.unpark(thread.0);
-                    let to = self.fallback(thread.0, cpu, cpu);
-                    self.move_entity(thread.0, to, now);
-                    if self.activate_or_park(thread.0, Join::Wake, now) {
-                        self.wakeup_preempt(to, thread.0, true);
-                    }
-                }
-                State::Dead | State::Sleeping => {}
-            }
-        }
-        self.update_misfit(cpu);
-        self.touch(cpu);
-        self.end(now);
-    }
-
-    /// Changes a thread's nice level.
-    pub fn set_nice(&mut self, thread: ThreadId, nice: i8, now: Nanos) {
-        self.set_weight(thread, weights::of_nice(nice), now);
-    }
-
-    /// Changes a thread's load weight; 1,024 is the weight of nice 0.
-    pub fn set_weight(&mut self, thread: ThreadId, weight: u32, now: Nanos) {
-        let now = self.begin(now);
-        self.set_own_weight(thread, weight.max(2), now);
-        self.end(now);
-    }
-
-    /// Sets the time slice that a thread requests (`sched_attr.sched_runtime`), clamped to 0.1 to 100 ms. `None` restores the
-    /// default. Only EEVDF uses it.
-    pub fn set_slice(&mut self, thread: ThreadId, slice: Option<Nanos>, now: Nanos) {
-        let now = self.begin(now);
-        let t = thread.index();
-        let custom = slice.is_some();
-        if self.threads[t].on_queue() && custom != self.threads[t].custom_slice {
-            let rq = &mut self.rqs[self.threads[t].cpu as usize];
-            rq.custom_slices = if custom {
-                rq.custom_slices + 1
-            } else {
-                rq.custom_slices - 1
-            };
-        }
-        self.threads[t].custom_slice = custom;
-        self.threads[t].slice =
-            slice.map_or(self.base_slice, |s| s.0.clamp(100_000, 100_000_000) as i64);
         self.end(now);
     }
 
@@ -454,49 +396,13 @@ impl Linux {
     }
 
     /// Drains the context switches since the last call, in order of time.
-    pub fn take_switches(&mut self) -> std::vec::Drain<'_, Switch> {
+    pub fn take_switches(&mut self) -> std::vec::Drain<'_, ContextSwitch> {
         self.switches.drain(..)
     }
 
     /// Sets a CPU's current frequency, as the fraction `clock` of its core type's `freq_ghz`.
     pub fn set_clock(&mut self, cpu: CpuId, clock: f64, now: Nanos) {
         self.rqs[cpu.index()].set_clock(clock, now.0);
-    }
-
-    fn assign_mask(&mut self, t: u32, allowed: &CpuSet) {
-        let n = self.rqs.len();
-        let thread = &mut self.threads[t as usize];
-        thread.allowed.assign(allowed, n);
-        if thread.allowed.is_empty() {
-            (0..n).for_each(|cpu| thread.allowed.set(cpu));
-        }
-        if self.hotplugged {
-            let wanted = std::mem::take(&mut thread.allowed);
-            self.restrict(t, wanted, n);
-        } else {
-            self.count_allowed(t);
-        }
-    }
-
-    fn count_allowed(&mut self, t: u32) {
-        let thread = &mut self.threads[t as usize];
-        thread.allowed_count = thread.allowed.count() as u32;
-        thread.best_capacity = if self.domains.asymmetric {
-            thread
-                .allowed
-                .iter()
-                .map(|cpu| self.rqs[cpu].capacity)
-                .max()
-                .unwrap_or(0)
-        } else {
-            1024
-        };
-    }
-
-    fn random_allowed(&mut self, t: u32) -> usize {
-        let allowed = &self.threads[t as usize].allowed;
-        let start = self.rng.random_range(0..self.rqs.len().max(1));
-        allowed.next_wrapping(start).unwrap_or(0)
     }
 
     /// Updates a thread's utilisation estimate when the thread blocks (`util_est_update`).
@@ -516,7 +422,7 @@ impl Linux {
 fn node_of(domains: &Domains, cpu: usize) -> u32 {
     domains
         .path(cpu)
-        .filter(|d| domains.node(*d).level < Level::Numa)
+        .filter(|d| domains.node(*d).level < DomainLevel::Numa)
         .last()
         .unwrap_or(cpu as u32)
 }

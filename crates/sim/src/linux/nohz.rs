@@ -6,7 +6,7 @@
 //! changes.
 
 use super::Linux;
-use super::domains::Node;
+use super::domains::SchedDomain;
 use super::timers::NEVER;
 
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ impl Default for Nohz {
 
 impl Linux {
     /// Returns a counter that changes whenever the result of balancing the domain may change.
-    pub(super) fn generation(&self, node: &Node) -> u64 {
+    pub(super) fn generation(&self, node: &SchedDomain) -> u64 {
         node.generation + self.affinity_generation
     }
 

@@ -43,7 +43,7 @@ pub(super) fn time_to_reach(from: f64, to: f64) -> u64 {
 
 /// Contribution of an entity or a run queue to its averages in its present state.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Rate {
+pub(super) struct PeltRate {
     /// Sum of the weights of the queued entities.
     pub load: f64,
     /// Number of runnable entities times 1,024.
@@ -65,7 +65,7 @@ pub(super) struct Avg {
 
 impl Avg {
     /// Advances the averages to time `clock`, given the constant contribution `rate` since the last update.
-    pub(super) fn update(&mut self, clock: u64, rate: Rate) {
+    pub(super) fn update(&mut self, clock: u64, rate: PeltRate) {
         let delta = clock.saturating_sub(self.last);
         if delta == 0 {
             return;
@@ -78,7 +78,7 @@ impl Avg {
     }
 
     /// Returns the averages at time `clock`, given the constant contribution `rate`, without changing `self`.
-    pub(super) fn at(&self, clock: u64, rate: Rate) -> Self {
+    pub(super) fn at(&self, clock: u64, rate: PeltRate) -> Self {
         let mut later = *self;
         later.update(clock, rate);
         later
@@ -130,6 +130,11 @@ pub(super) fn estimate(previous: f64, util: f64, runnable: f64, capacity: f64) -
     }
 }
 
+/// True if `util` is below 80 % of the capacity (`fits_capacity`).
+pub(super) fn fits(util: f64, capacity: f64) -> bool {
+    util * 1280.0 < capacity * FULL
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,7 +156,7 @@ mod tests {
 
     #[test]
     fn two_short_updates_equal_a_long_one() {
-        let rate = Rate {
+        let rate = PeltRate {
             load: 335.0,
             runnable: 1024.0,
             util: 1024.0,
@@ -166,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_time_to_reach_a_utilisation_is_exact() {
-        let running = Rate {
+        let running = PeltRate {
             load: 0.0,
             runnable: 0.0,
             util: FULL,

@@ -6,12 +6,12 @@
 
 use std::collections::VecDeque;
 
-use super::entity::{NONE, Thread};
-use super::pelt::{Avg, FULL, Rate};
+use super::entity::{NONE, TaskEntity};
+use super::pelt::{Avg, FULL, PeltRate};
 
 /// Copy of the values of a waiting thread, which do not change while the thread waits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingThread {
     /// Sort key: the virtual deadline (EEVDF) or the virtual time (CFS).
     pub key: i64,
     pub vruntime: i64,
@@ -75,7 +75,7 @@ pub(super) struct RunQueue {
     pub curr: u32,
     /// Index of the thread that was last reported to the engine as running.
     pub shown: u32,
-    pub waiting: VecDeque<Waiting>,
+    pub waiting: VecDeque<WaitingThread>,
     /// Number of runnable threads: waiting and running, but not delayed.
     pub runnable: u32,
     /// Sum of the weights of the waiting entities.
@@ -166,7 +166,7 @@ impl RunQueue {
     }
 
     /// Returns the sum of weight x (virtual time - `zero`) and the sum of weights, both including the running entity `curr`.
-    fn sums(&self, curr: Option<&Thread>) -> (i64, i64) {
+    fn sums(&self, curr: Option<&TaskEntity>) -> (i64, i64) {
         match curr {
             Some(c) => {
                 let weight = i64::from(c.weight);
@@ -180,7 +180,7 @@ impl RunQueue {
     }
 
     /// Returns the weighted average virtual time V, rounded down; `zero` if no entity is queued.
-    pub(super) fn average_vruntime(&self, curr: Option<&Thread>) -> i64 {
+    pub(super) fn average_vruntime(&self, curr: Option<&TaskEntity>) -> i64 {
         let (sum, weight) = self.sums(curr);
         if weight == 0 {
             self.zero
@@ -190,7 +190,7 @@ impl RunQueue {
     }
 
     /// True if an entity with virtual time `vruntime` has received no more than its share (`entity_eligible`).
-    pub(super) fn eligible(&self, curr: Option<&Thread>, vruntime: i64) -> bool {
+    pub(super) fn eligible(&self, curr: Option<&TaskEntity>, vruntime: i64) -> bool {
         let (sum, weight) = self.sums(curr);
         sum >= (vruntime - self.zero) * weight
     }
@@ -201,7 +201,7 @@ impl RunQueue {
         self.zero = zero;
     }
 
-    pub(super) fn insert(&mut self, entry: Waiting) {
+    pub(super) fn insert(&mut self, entry: WaitingThread) {
         let at = self.waiting.partition_point(|w| w.key <= entry.key);
         self.waiting.insert(at, entry);
         self.weight += i64::from(entry.weight);
@@ -243,8 +243,8 @@ impl RunQueue {
         self.busy_since = (now, now);
     }
 
-    fn rate(&self) -> Rate {
-        Rate {
+    fn rate(&self) -> PeltRate {
+        PeltRate {
             load: self.total_weight,
             runnable: FULL * f64::from(self.runnable),
             util: if self.curr == NONE { 0.0 } else { FULL },

@@ -7,11 +7,11 @@
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
 
 use super::Linux;
-use super::clamps::{Fit, fit};
-use super::config::{FairClass, Switch};
-use super::entity::{NONE, State};
-use super::pelt::{FULL, initial_util};
-use super::runqueue::Waiting;
+use super::clamps::{CapacityFit, fit};
+use super::config::{ContextSwitch, FairClass};
+use super::entity::{NONE, TaskState};
+use super::pelt::initial_util;
+use super::runqueue::WaitingThread;
 use super::weights::virtual_time;
 
 /// Reason why a thread joins a run queue.
@@ -80,7 +80,7 @@ impl Linux {
     pub(super) fn insert(&mut self, cpu: usize, t: u32) {
         let key = self.key(t);
         let thread = &self.threads[t as usize];
-        self.rqs[cpu].insert(Waiting {
+        self.rqs[cpu].insert(WaitingThread {
             key,
             vruntime: thread.vruntime,
             thread: t,
@@ -169,7 +169,7 @@ impl Linux {
             (false, _) => self.cfs_place(cpu, t, join == Join::New),
         }
         let thread = &mut self.threads[t as usize];
-        thread.state = State::Queued;
+        thread.state = TaskState::Queued;
         thread.waiting_since = now;
         let rq = &mut self.rqs[cpu];
         rq.total_weight += f64::from(thread.weight);
@@ -203,12 +203,12 @@ impl Linux {
             self.eevdf_update_lag(cpu, t);
         }
         let state = self.threads[t as usize].state;
-        if state == State::Running {
+        if state == TaskState::Running {
             self.rqs[cpu].curr = NONE;
         } else {
             self.remove(cpu, t);
         }
-        if state != State::Delayed {
+        if state != TaskState::Delayed {
             let runnable = self.rqs[cpu].runnable - 1;
             self.count_runnable(cpu, runnable);
         }
@@ -217,11 +217,11 @@ impl Linux {
         let rq = &mut self.rqs[cpu];
         let thread = &mut self.threads[t as usize];
         rq.total_weight = (rq.total_weight - f64::from(thread.weight)).max(0.0);
-        if state != State::Delayed {
+        if state != TaskState::Delayed {
             rq.util_est = (rq.util_est - thread.util_est).max(0.0);
         }
         rq.custom_slices -= u32::from(thread.custom_slice);
-        if state == State::Queued {
+        if state == TaskState::Queued {
             thread.waited += now.saturating_sub(thread.waiting_since);
         }
         // `dequeue_entity` (kernel/sched/fair.c): `PLACE_REL_DEADLINE` keeps the deadline of a thread that only moves.
@@ -229,7 +229,7 @@ impl Linux {
             thread.deadline -= thread.vruntime;
             thread.rel_deadline = true;
         }
-        thread.state = State::Sleeping;
+        thread.state = TaskState::Sleeping;
         let group = thread.group;
         self.touch(cpu);
         if group != NONE {
@@ -245,7 +245,7 @@ impl Linux {
     pub(super) fn delay(&mut self, t: u32, now: u64) {
         let cpu = self.threads[t as usize].cpu as usize;
         self.sync_thread(cpu, t, now);
-        self.threads[t as usize].state = State::Delayed;
+        self.threads[t as usize].state = TaskState::Delayed;
         let rq = &mut self.rqs[cpu];
         rq.curr = NONE;
         rq.util_est = (rq.util_est - self.threads[t as usize].util_est).max(0.0);
@@ -280,7 +280,7 @@ impl Linux {
             self.insert(cpu, t);
         }
         let thread = &mut self.threads[t as usize];
-        thread.state = State::Queued;
+        thread.state = TaskState::Queued;
         thread.waiting_since = now;
         self.rqs[cpu].util_est += thread.util_est;
         let runnable = self.rqs[cpu].runnable + 1;
@@ -350,7 +350,7 @@ impl Linux {
         if prev != next {
             self.switch_count += 1;
             let id = |t: u32| (t != NONE).then_some(ThreadId(t));
-            self.switches.push(Switch {
+            self.switches.push(ContextSwitch {
                 cpu: CpuId(cpu as u32),
                 prev: id(prev),
                 next: id(next),
@@ -378,7 +378,7 @@ impl Linux {
                     return NONE;
                 }
                 looked = true;
-            } else if self.threads[next as usize].state == State::Delayed {
+            } else if self.threads[next as usize].state == TaskState::Delayed {
                 // `pick_next_entity` (kernel/sched/fair.c): a delayed entity leaves the queue, and another entity is picked.
                 self.finish_delayed(cpu, next, now);
             } else {
@@ -390,7 +390,7 @@ impl Linux {
     fn put_prev(&mut self, cpu: usize, t: u32, now: u64) {
         self.sync_thread(cpu, t, now);
         let thread = &mut self.threads[t as usize];
-        thread.state = State::Queued;
+        thread.state = TaskState::Queued;
         thread.waiting_since = now;
         self.rqs[cpu].curr = NONE;
         self.insert(cpu, t);
@@ -401,7 +401,7 @@ impl Linux {
         self.remove(cpu, t);
         self.rqs[cpu].curr = t;
         let thread = &mut self.threads[t as usize];
-        thread.state = State::Running;
+        thread.state = TaskState::Running;
         let waited = now.saturating_sub(thread.waiting_since);
         thread.waited += waited;
         if let Some(waits) = self.waits.get_mut(thread.waits as usize) {
@@ -429,7 +429,7 @@ impl Linux {
                 if thread.best_capacity > self.rqs[cpu].capacity && thread.allowed_count > 1 =>
             {
                 let util = thread.planned_util();
-                if fit(util, thread.clamp, self.rqs[cpu].capacity) == Fit::Yes {
+                if fit(util, thread.clamp, self.rqs[cpu].capacity) == CapacityFit::Yes {
                     0.0
                 } else {
                     thread.avg.load.max(1.0)
@@ -495,9 +495,4 @@ impl Linux {
         self.unlink(cpu, t);
         self.link_newest(cpu, t);
     }
-}
-
-/// True if `util` is below 80 % of the capacity (`fits_capacity`).
-pub(super) fn fits(util: f64, capacity: f64) -> bool {
-    util * 1280.0 < capacity * FULL
 }

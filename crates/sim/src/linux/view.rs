@@ -4,7 +4,7 @@ use countersteer_model::latency::Histogram;
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
 
 use super::Linux;
-use super::entity::{NONE, State, Thread};
+use super::entity::{NONE, TaskEntity, TaskState};
 
 impl Linux {
     /// Thread that runs on a CPU; `None` if the CPU is idle.
@@ -31,7 +31,7 @@ impl Linux {
     pub fn is_runnable(&self, thread: ThreadId) -> bool {
         self.threads
             .get(thread.index())
-            .is_some_and(Thread::runnable)
+            .is_some_and(TaskEntity::runnable)
     }
 
     /// Number of migrations of a thread since its fork.
@@ -50,7 +50,7 @@ impl Linux {
     #[must_use]
     pub fn run_delay(&self, thread: ThreadId) -> Nanos {
         let t = &self.threads[thread.index()];
-        let waiting = if t.state == State::Queued {
+        let waiting = if t.state == TaskState::Queued {
             self.now.saturating_sub(t.waiting_since)
         } else {
             0
@@ -68,7 +68,7 @@ impl Linux {
     #[must_use]
     pub fn run_time(&self, thread: ThreadId) -> Nanos {
         let t = &self.threads[thread.index()];
-        let running = if t.state == State::Running {
+        let running = if t.state == TaskState::Running {
             self.now.saturating_sub(t.exec_start)
         } else {
             0

@@ -7,8 +7,8 @@
 use countersteer_model::placement::Clamp;
 
 use super::Linux;
-use super::clamps::{Fit, fit};
-use super::domains::Node;
+use super::clamps::{CapacityFit, fit};
+use super::domains::SchedDomain;
 use super::entity::NONE;
 use super::mask::Mask;
 
@@ -147,7 +147,7 @@ impl Linux {
     }
 
     /// Returns the smallest domain that contains both CPUs; `None` if there is none.
-    fn common_domain(&self, a: usize, b: usize) -> Option<&Node> {
+    fn common_domain(&self, a: usize, b: usize) -> Option<&SchedDomain> {
         self.domains
             .path(a)
             .map(|d| self.domains.node(d))
@@ -156,7 +156,7 @@ impl Linux {
 
     /// True if a thread of utilisation `util` fits the CPU, or if all CPUs have equal capacity (`asym_fits_cpu`).
     fn fits_cpu(&self, (util, clamp): (f64, Clamp), cpu: usize) -> bool {
-        !self.domains.asymmetric || fit(util, clamp, self.rqs[cpu].capacity) == Fit::Yes
+        !self.domains.asymmetric || fit(util, clamp, self.rqs[cpu].capacity) == CapacityFit::Yes
     }
 
     /// Returns an idle CPU near `target`, or `target` if no idle CPU is found (`select_idle_sibling`).
@@ -209,11 +209,11 @@ impl Linux {
     fn idle_capacity(&self, t: u32, (util, clamp): (f64, Clamp), target: usize) -> Option<usize> {
         let span = &self.domains.node(self.domains.full_capacity[target]).mask;
         let allowed = &self.threads[t as usize].allowed;
-        let mut best: Option<(usize, (Fit, u32))> = None;
+        let mut best: Option<(usize, (CapacityFit, u32))> = None;
         for cpu in wrapping(&self.idle, span, target).filter(|c| allowed.has(*c)) {
             let capacity = self.rqs[cpu].capacity;
             let rank = (fit(util, clamp, capacity), capacity);
-            if rank.0 == Fit::Yes {
+            if rank.0 == CapacityFit::Yes {
                 return Some(cpu);
             }
             if best.is_none_or(|b| rank > b.1) {

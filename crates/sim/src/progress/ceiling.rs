@@ -12,8 +12,8 @@ pub use super::analytic::SHARED_PARTS;
 /// Resources of a machine, and the highest speeds of programs on it.
 #[derive(Clone, Debug, Default)]
 pub struct Ceilings {
-    pub places: Vec<Place>,
-    pub clocks: Vec<Clock>,
+    pub places: Vec<CoreGroup>,
+    pub clocks: Vec<TurboBin>,
     pub states: Vec<CoreState>,
     /// Number of lines of each group of last-level caches that places share.
     pub caches: Vec<f64>,
@@ -25,7 +25,7 @@ pub struct Ceilings {
 
 /// Group of cores that are equivalent for every program.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct CoreGroup {
     pub cores: f64,
     /// Index of the place's last-level caches in [`Ceilings::caches`]; `None` if no cache is shared, or if contention is
     /// disabled.
@@ -34,7 +34,7 @@ pub struct Place {
 
 /// Maximum frequency of the cores of one type when at most a given number of them run (turbo bin).
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+pub struct TurboBin {
     pub core_type: CoreTypeId,
     /// Number of cores of the type that may run at this frequency.
     pub cores: f64,

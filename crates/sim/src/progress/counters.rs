@@ -6,7 +6,7 @@ use countersteer_model::events::Event;
 
 /// Cumulative event counts of one thread, exact (without sampling and noise).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Counters {
+pub struct TrueCounters {
     pub instructions: f64,
     /// Unhalted core cycles at the frequencies of the cores on which the thread ran.
     pub cycles: f64,
@@ -23,7 +23,7 @@ pub struct Counters {
     /// Energy in nanojoules of the core while it ran this thread, and of the thread's cache and memory accesses.
     pub energy_nj: f64,
     pub run_ns: f64,
-    pub detail: Detail,
+    pub detail: CounterDetail,
     pub unmeasured: Unmeasured,
     /// Lines evicted by and from co-runners; `None` if the model does not simulate lines.
     pub evictions: Option<Evictions>,
@@ -54,7 +54,7 @@ pub struct Unmeasured {
 /// Every cycle is one of dispatch at full width or lost to one of three causes:
 /// `cycles = instructions / width + stall_memory + stall_branches + stall_other`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Detail {
+pub struct CounterDetail {
     /// Number of instructions for which these events were counted.
     pub instructions: f64,
     pub loads: f64,
@@ -70,7 +70,7 @@ pub struct Detail {
     pub stall_other: f64,
 }
 
-impl Detail {
+impl CounterDetail {
     pub const NONE: Self = Self {
         instructions: 0.0,
         loads: 0.0,
@@ -84,7 +84,7 @@ impl Detail {
     };
 }
 
-impl Counters {
+impl TrueCounters {
     /// Returns the sum of these counts and the fraction `part` of another thread's counts; evictions stay unchanged.
     #[must_use]
     pub fn plus(&self, other: &Self, part: f64) -> Self {
@@ -100,7 +100,7 @@ impl Counters {
             branch_misses: add(|c| c.branch_misses),
             energy_nj: add(|c| c.energy_nj),
             run_ns: add(|c| c.run_ns),
-            detail: Detail {
+            detail: CounterDetail {
                 instructions: add(|c| c.detail.instructions),
                 loads: add(|c| c.detail.loads),
                 stores: add(|c| c.detail.stores),

@@ -13,12 +13,12 @@ pub mod traced;
 use std::sync::Arc;
 
 use countersteer_model::profile::Profile;
-use countersteer_model::score::Sampled;
+use countersteer_model::score::SampledAccuracy;
 use countersteer_model::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
 
 pub use analytic::{Analytic, ProgressConfig, signature, synthetic};
-pub use ceiling::{Ceilings, Clock, CoreState, ModelCeiling, Place, SHARED_PARTS, Way};
-pub use counters::{Counters, Detail, Evictions, Unmeasured};
+pub use ceiling::{Ceilings, CoreGroup, CoreState, ModelCeiling, SHARED_PARTS, TurboBin, Way};
+pub use counters::{CounterDetail, Evictions, TrueCounters, Unmeasured};
 pub use traced::{Traced, Traces};
 
 /// Identifier of a program within a progress model.
@@ -51,7 +51,7 @@ pub enum ModelError {
 
 /// Long-run rates of one program in a static mapping of programs to CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Rates {
+pub struct SteadyRates {
     /// Instructions per second of wall-clock time, that is, scaled by the program's share of the CPU.
     pub ips: f64,
     /// Instructions per cycle while the program runs.
@@ -101,6 +101,9 @@ pub trait ProgressModel {
     /// `freq_ghz`.
     fn set_point(&mut self, _cpu: CpuId, _point: usize, _now: Nanos) {}
 
+    /// Moves a thread's pages to a memory node, a row of the topology's memory. A model without memory nodes takes all pages for local.
+    fn set_home(&mut self, _thread: ThreadId, _node: u32, _now: Nanos) {}
+
     /// Partitions a shared cache. Each part is a fraction of the cache's lines and the threads that use it; parts do not overlap.
     ///
     /// Without parts, all threads share the cache again. Returns false if the model does not support partitions.
@@ -121,7 +124,7 @@ pub trait ProgressModel {
     fn take_finished(&mut self, finished: &mut Vec<ThreadId>);
 
     /// Returns the counters of a thread, accumulated since the thread was added.
-    fn counters(&mut self, thread: ThreadId, now: Nanos) -> Counters;
+    fn counters(&mut self, thread: ThreadId, now: Nanos) -> TrueCounters;
 
     /// Number of lines that a thread holds in a cache of the topology.
     fn occupancy_lines(&self, thread: ThreadId, cache: CacheId) -> f64;
@@ -134,7 +137,7 @@ pub trait ProgressModel {
     }
 
     /// Accuracy of the results of a thread's program; `None` unless only samples of the run were simulated in detail.
-    fn sampled(&self, _thread: ThreadId) -> Option<Sampled> {
+    fn sampled(&self, _thread: ThreadId) -> Option<SampledAccuracy> {
         None
     }
 
@@ -169,5 +172,5 @@ pub trait ProgressModel {
     }
 
     /// Returns the long-run rates of a static mapping. Each row is a program, its CPU, and its fraction of the CPU's time.
-    fn steady_state(&self, assignment: &[(ModelId, CpuId, f64)]) -> Vec<Rates>;
+    fn steady_state(&self, assignment: &[(ModelId, CpuId, f64)]) -> Vec<SteadyRates>;
 }

@@ -24,6 +24,7 @@ mod control;
 mod counting;
 mod policies;
 mod programs;
+mod switches;
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(

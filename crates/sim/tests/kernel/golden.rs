@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::sets::{Emulated, Figures, emulated as added, figures, printed, sets};
-use crate::world::caches;
+use crate::world::groups;
 
 /// A set under a configuration of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,7 +110,7 @@ pub fn renew(configurations: &[(&str, &str)]) {
         for (set, runs) in printed(&printed_by, &sets) {
             for (run, outcomes) in runs.iter().enumerate() {
                 let added = added(outcomes, &sets[&set]);
-                for (role, f) in figures(outcomes, caches(machine)) {
+                for (role, f) in figures(outcomes, groups(machine)) {
                     let e = added[&role];
                     table += &format!(
                         "{machine}\t{kernel}\t{set}\t{role}\t{}\t{:.4}\t{:.3}\t{:.2}\t{:.1}\t{:.3}\t{:.0}\t{:.0}\n",

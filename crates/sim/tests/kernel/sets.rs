@@ -222,11 +222,24 @@ impl Figures {
     }
 }
 
+/// Groups of CPUs, equal in size.
+#[derive(Clone, Copy, Debug)]
+pub enum Groups {
+    /// This number of last-level caches: a process is gathered under the one that it uses most.
+    Caches(usize),
+    /// Fast CPUs, then slow ones: a process is gathered on fast ones.
+    CoreTypes,
+}
+
 /// Measures by role, on a machine with one or two last-level caches.
-pub fn figures(outcomes: &[Outcome], caches: usize) -> BTreeMap<String, Figures> {
+pub fn figures(outcomes: &[Outcome], groups: Groups) -> BTreeMap<String, Figures> {
     let mut by_process: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
+    let number = match groups {
+        Groups::Caches(number) => number,
+        Groups::CoreTypes => 2,
+    };
     for outcome in outcomes {
-        let each = outcome.on_cpu.len() / caches;
+        let each = outcome.on_cpu.len() / number;
         let times = by_process.entry(&outcome.process).or_default();
         for (cpu, us) in outcome.on_cpu.iter().enumerate() {
             times[cpu / each] += us;
@@ -238,7 +251,11 @@ pub fn figures(outcomes: &[Outcome], caches: usize) -> BTreeMap<String, Figures>
     }
     let gathered = |o: &Outcome| {
         let [a, b] = by_process[o.process.as_str()];
-        a.max(b) / (a + b).max(1e-9)
+        let most = match groups {
+            Groups::Caches(_) => a.max(b),
+            Groups::CoreTypes => a,
+        };
+        most / (a + b).max(1e-9)
     };
     let mean = |of: &[&Outcome]| {
         let mut sum = Figures::default();

@@ -10,13 +10,13 @@ use countersteer_model::cpuset::CpuSet;
 use countersteer_model::machine::Machine;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CpuId, Nanos, ThreadId};
-use countersteer_sim::linux::Switch;
+use countersteer_sim::linux::ContextSwitch;
 use countersteer_sim::scheduler::Scheduler;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use crate::sets::{Emulated, How, Outcome, Plug, Task};
+use crate::sets::{Emulated, Groups, How, Outcome, Plug, Task};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -77,7 +77,7 @@ struct Totals {
 
 struct World<'a> {
     scheduler: Box<dyn Scheduler>,
-    switches: Vec<Switch>,
+    switches: Vec<ContextSwitch>,
     tasks: &'a [Task],
     threads: Vec<Thread>,
     /// Tasks that each process still has to create, and processes that the program still has to create.
@@ -95,19 +95,26 @@ struct World<'a> {
     chance: Pcg64,
 }
 
-/// Number of last-level caches of a machine.
-pub fn caches(name: &str) -> usize {
-    if name == "4" { 1 } else { 2 }
+/// Groups of CPUs of a machine, equal in size: its last-level caches, or its core types, fast ones first.
+pub fn groups(name: &str) -> Groups {
+    match name {
+        "4" => Groups::Caches(1),
+        "4-asym" => Groups::CoreTypes,
+        _ => Groups::Caches(2),
+    }
 }
 
 /// Machine as a virtual machine has it: `8` are eight CPUs with two last-level caches, `8-smt` also has two CPUs per core, and `4`
-/// are four CPUs with one cache.
+/// are four CPUs with one cache. `4-asym` is an Arm machine like `4` whose last two CPUs have a smaller capacity.
 pub fn machine(name: &str) -> Topology {
     let smt = if name == "8-smt" { 2 } else { 1 };
     let (last, shared) = match name {
-        "4" => (3, &["0-3"][..]),
+        "4" | "4-asym" => (3, &["0-3"][..]),
         _ => (7, &["0-3", "4-7"][..]),
     };
+    if name == "4-asym" {
+        return asymmetric();
+    }
     let mut text = format!(
         "schema = \"countersteer.machine/1\"\nname = \"two-caches\"\ntitle = \"two caches\"\nsource = \"made up\"\nlinux = \"symmetric\"\n
         [[core_type]]\nname = \"core\"\ndispatch_width = 4\nwindow = 128\nsmt = {smt}\nfreq_ghz = 3.0\ncapacity = 1024
@@ -123,6 +130,27 @@ pub fn machine(name: &str) -> Topology {
         );
     }
     Topology::new(&Machine::parse("two-caches.toml", &text).unwrap())
+}
+
+/// Four CPUs that execute equally fast, as the virtual machine's do. Two have a smaller capacity for the kernel.
+fn asymmetric() -> Topology {
+    let core_type = |name: &str, capacity: u32| {
+        format!(
+            "[[core_type]]\nname = \"{name}\"\ndispatch_width = 4\nwindow = 128\nfreq_ghz = 3.0\ncapacity = {capacity}
+            branch_penalty_cycles = 15\nl1d = {{ size_kib = 32, ways = 8, latency_cycles = 4 }}
+            l2 = {{ size_kib = 512, ways = 8, latency_cycles = 14 }}
+            power = {{ idle_w = 0.1, active_w = 1.0, instruction_nj = 0.3 }}\n"
+        )
+    };
+    let text = format!(
+        "schema = \"countersteer.machine/1\"\nname = \"asymmetric\"\ntitle = \"asymmetric\"\nsource = \"made up\"\nlinux = \"capacity\"\n
+        {}{}[[cores]]\ntype = \"big\"\ncpus = \"0-1\"\n[[cores]]\ntype = \"little\"\ncpus = \"2-3\"\n
+        [[cache]]\nlevel = 3\ncpus = \"0-3\"\nsize_kib = 16384\nways = 16\nlatency_ns = 12
+        [[memory]]\ncpus = \"0-3\"\nlatency_ns = 80\nbandwidth_gb_s = 40\n",
+        core_type("big", 1024),
+        core_type("little", 446)
+    );
+    Topology::new(&Machine::parse("asymmetric.toml", &text).unwrap())
 }
 
 /// Runs the tasks of a set for as long as under the kernel.

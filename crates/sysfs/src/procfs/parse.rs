@@ -4,7 +4,7 @@
 
 use countersteer_model::units::CpuId;
 
-use super::{Pressure, Stat, Status, Sums, field};
+use super::{SchedstatSums, StallTime, Stat, Status, field};
 
 /// Expected form, and the line number, counted from one.
 #[derive(Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub(super) fn stat(line: &[u8]) -> Option<Stat> {
 }
 
 /// Parses a `schedstat` file of a thread.
-pub(super) fn sums(text: &str) -> Result<Sums, Error> {
+pub(super) fn sums(text: &str) -> Result<SchedstatSums, Error> {
     let mut fields = text.split_whitespace().map(|f| f.parse().ok());
     let mut next = || {
         fields.next().flatten().ok_or(Error {
@@ -82,7 +82,7 @@ pub(super) fn sums(text: &str) -> Result<Sums, Error> {
             expected: "three numbers",
         })
     };
-    Ok(Sums {
+    Ok(SchedstatSums {
         ran_ns: next()?,
         waited_ns: next()?,
         times: next()?,
@@ -90,8 +90,8 @@ pub(super) fn sums(text: &str) -> Result<Sums, Error> {
 }
 
 /// Parses a `pressure` file, with lines `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`.
-pub(super) fn pressure(text: &str) -> Result<Pressure, Error> {
-    let mut pressure = Pressure::default();
+pub(super) fn pressure(text: &str) -> Result<StallTime, Error> {
+    let mut pressure = StallTime::default();
     for (nth, line) in text.lines().enumerate() {
         let (whose, fields) = line.split_once(' ').unwrap_or((line, ""));
         let mut fields = fields.split_whitespace();

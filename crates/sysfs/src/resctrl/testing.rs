@@ -22,7 +22,7 @@ impl Pretend {
     }
 }
 
-impl Groups for Pretend {
+impl GroupFolders for Pretend {
     fn make(&mut self, group: &Path) -> io::Result<()> {
         let folder = group.parent().unwrap_or(group);
         let mut made = files::folders(folder);
@@ -30,7 +30,7 @@ impl Groups for Pretend {
         if made.len() >= self.limit {
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));
         }
-        Kernel.make(group)?;
+        ResctrlKernel.make(group)?;
         if folder.ends_with("mon_groups") {
             for cache in ["mon_L3_00", "mon_L3_01"] {
                 let data = group.join("mon_data").join(cache);
@@ -50,6 +50,6 @@ impl Groups for Pretend {
     }
 
     fn assign(&mut self, group: &Path, tid: u32) -> io::Result<()> {
-        Kernel.assign(group, tid)
+        ResctrlKernel.assign(group, tid)
     }
 }

@@ -48,7 +48,7 @@ fn caches_and_memories_are_read_with_their_limits() {
     assert_eq!((allocation.ways, allocation.least), (12, 2));
     assert_eq!(
         allocation.lines,
-        [Line {
+        [SchemataLine {
             resource: "L3".into(),
             domains: [(0, 0xfff), (1, 0xff)].into()
         }]
@@ -140,7 +140,7 @@ fn groups_are_made_while_the_processor_distinguishes_more() {
         (tasks(&group), resctrl.foreign_threads()),
         (vec![70, 71], vec![72, 73])
     );
-    let line = Line::parse("L3:0=f;1=f0").unwrap();
+    let line = SchemataLine::parse("L3:0=f;1=f0").unwrap();
     resctrl.set(&group, &[line.clone(), line.with(3)]).unwrap();
     assert_eq!(text(group.join("schemata")), "L3:0=f;1=f0\nL3:0=3;1=3\n");
     let full = resctrl
@@ -208,8 +208,8 @@ fn no_line_makes_it_fall() {
         b"L3CODE:0=fffff;2=fffff;4=1",
     ];
     countersteer_fuzz::storm("line of schemata", &examples, 1.0, |input| {
-        if let Some(line) = Line::parse(&String::from_utf8_lossy(input)) {
-            assert_eq!(Line::parse(&line.to_string()), Some(line));
+        if let Some(line) = SchemataLine::parse(&String::from_utf8_lossy(input)) {
+            assert_eq!(SchemataLine::parse(&line.to_string()), Some(line));
         }
     });
 }

@@ -14,7 +14,7 @@ use std::path::Path;
 use countersteer_model::units::{CpuId, Nanos};
 
 use super::powercap::{self, Powercap};
-use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Value};
+use super::{Growing, Provider, ProviderDef, SensorColumn, SensorPlace, SensorValue, ValueKind};
 use crate::procfs::Procfs;
 use crate::unavailable::Unavailable;
 
@@ -26,16 +26,16 @@ pub(super) const DEF: ProviderDef = ProviderDef {
     open: |root| Attribution::open(root).map(|p| Box::new(p) as Box<dyn Provider>),
 };
 
-const ENERGY: Column = Column {
+const ENERGY: SensorColumn = SensorColumn {
     name: "thread_energy_j",
     unit: "J",
-    kind: Kind::Since,
+    kind: ValueKind::Since,
     prose: "a thread's share of its packages' energy, by its part of the time that their CPUs were busy",
 };
-const SHARE: Column = Column {
+const SHARE: SensorColumn = SensorColumn {
     name: "energy_share_percent",
     unit: "%",
-    kind: Kind::Level,
+    kind: ValueKind::Level,
     prose: "the same as a part of the energy of all packages in the interval",
 };
 
@@ -99,9 +99,9 @@ impl Attribution {
 }
 
 impl Provider for Attribution {
-    fn read(&mut self, into: &mut Vec<Value>) {
+    fn read(&mut self, into: &mut Vec<SensorValue>) {
         // The zones advance all the time: the values just read by another provider are the ones to divide.
-        let mut zones: Vec<Value> = into
+        let mut zones: Vec<SensorValue> = into
             .iter()
             .filter(|v| powercap::is_package(v))
             .cloned()
@@ -117,7 +117,7 @@ impl Provider for Attribution {
         let all_j: f64 = zones.iter().map(|z| z.value).sum();
         let mut of_threads: BTreeMap<u32, f64> = BTreeMap::new();
         for zone in &zones {
-            let Place::Zone { cpus, .. } = &zone.place else {
+            let SensorPlace::Zone { cpus, .. } = &zone.place else {
                 continue;
             };
             let inside = |cpu: &CpuId| cpus.as_ref().is_none_or(|cpus| cpus.contains(*cpu));
@@ -134,9 +134,9 @@ impl Provider for Attribution {
             }
         }
         for (tid, joules) in of_threads {
-            let value = |column, value| Value {
+            let value = |column, value| SensorValue {
                 column,
-                place: Place::Thread(tid),
+                place: SensorPlace::Thread(tid),
                 value,
             };
             into.push(value(&ENERGY, joules));
@@ -211,7 +211,7 @@ mod tests {
         }
     }
 
-    fn read(own: &mut Attribution) -> Vec<(&'static str, Place, f64)> {
+    fn read(own: &mut Attribution) -> Vec<(&'static str, SensorPlace, f64)> {
         let mut values = Vec::new();
         own.read(&mut values);
         values
@@ -238,7 +238,7 @@ mod tests {
         machine(root.path(), [9, 3], [50, 30, 20, 0]);
         let energy = "thread_energy_j";
         let share = "energy_share_percent";
-        let of = |tid| (Place::Thread(tid), Place::Thread(tid));
+        let of = |tid| (SensorPlace::Thread(tid), SensorPlace::Thread(tid));
         let ((a, b), (c, d)) = (of(7), of(8));
         assert_eq!(
             read(&mut own),
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(read(&mut own), []);
         ran("1500000000 5 6\n");
         machine(root.path(), [5, 5], [0, 0, 0, 100]);
-        let thread = || Place::Thread(7);
+        let thread = || SensorPlace::Thread(7);
         assert_eq!(
             read(&mut own),
             [

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use countersteer_model::units::CpuId;
 
-use super::{Column, Kind, Place, Provider, ProviderDef, Value};
+use super::{Provider, ProviderDef, SensorColumn, SensorPlace, SensorValue, ValueKind};
 use crate::files::{all_cpus, number};
 use crate::unavailable::Unavailable;
 
@@ -19,10 +19,10 @@ pub(super) const DEF: ProviderDef = ProviderDef {
     open: |root| Frequency::open(root).map(|p| Box::new(p) as Box<dyn Provider>),
 };
 
-const FREQUENCY: Column = Column {
+const FREQUENCY: SensorColumn = SensorColumn {
     name: "frequency_mhz",
     unit: "MHz",
-    kind: Kind::Level,
+    kind: ValueKind::Level,
     prose: "clock of a CPU",
 };
 
@@ -50,13 +50,13 @@ impl Frequency {
 }
 
 impl Provider for Frequency {
-    fn read(&mut self, into: &mut Vec<Value>) {
+    fn read(&mut self, into: &mut Vec<SensorValue>) {
         for (cpu, file) in &self.cpus {
             // The hardware may give no value for a CPU that slept.
             let value = number(file).map(|khz| khz * 1e-3);
-            into.extend(value.map(|value| Value {
+            into.extend(value.map(|value| SensorValue {
                 column: &FREQUENCY,
-                place: Place::Cpu(*cpu),
+                place: SensorPlace::Cpu(*cpu),
                 value,
             }));
         }
@@ -95,8 +95,8 @@ mod tests {
         assert_eq!(
             seen,
             [
-                (Place::Cpu(CpuId(0)), 2400.0),
-                (Place::Cpu(CpuId(10)), 3700.0)
+                (SensorPlace::Cpu(CpuId(0)), 2400.0),
+                (SensorPlace::Cpu(CpuId(10)), 3700.0)
             ]
         );
     }

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Value};
+use super::{Growing, Provider, ProviderDef, SensorColumn, SensorPlace, SensorValue, ValueKind};
 use crate::files::{files, folders, name, number, text};
 use crate::unavailable::Unavailable;
 
@@ -16,27 +16,27 @@ pub(super) const DEF: ProviderDef = ProviderDef {
     open: |root| Hwmon::open(root).map(|p| Box::new(p) as Box<dyn Provider>),
 };
 
-const TEMPERATURE: Column = Column {
+const TEMPERATURE: SensorColumn = SensorColumn {
     name: "temperature_c",
     unit: "°C",
-    kind: Kind::Level,
+    kind: ValueKind::Level,
     prose: "temperature of a sensor",
 };
-const POWER: Column = Column {
+const POWER: SensorColumn = SensorColumn {
     name: "sensor_power_w",
     unit: "W",
-    kind: Kind::Level,
+    kind: ValueKind::Level,
     prose: "power of a sensor",
 };
-const ENERGY: Column = Column {
+const ENERGY: SensorColumn = SensorColumn {
     name: "sensor_energy_j",
     unit: "J",
-    kind: Kind::Since,
+    kind: ValueKind::Since,
     prose: "energy of a sensor",
 };
 
 /// Files by prefix and suffix, their columns, and the factors to the columns' units.
-static KINDS: &[(&str, &str, &Column, f64)] = &[
+static KINDS: &[(&str, &str, &SensorColumn, f64)] = &[
     ("temp", "_input", &TEMPERATURE, 1e-3),
     ("power", "_average", &POWER, 1e-6),
     ("power", "_input", &POWER, 1e-6),
@@ -45,9 +45,9 @@ static KINDS: &[(&str, &str, &Column, f64)] = &[
 
 struct Sensor {
     file: PathBuf,
-    column: &'static Column,
+    column: &'static SensorColumn,
     factor: f64,
-    place: Place,
+    place: SensorPlace,
     total: Growing,
 }
 
@@ -98,7 +98,7 @@ fn sensor(chip: &str, file: PathBuf) -> Option<Sensor> {
     let label =
         text(&file.with_file_name(format!("{stem}_label"))).unwrap_or_else(|| stem.to_owned());
     number(&file)?;
-    let place = Place::Zone {
+    let place = SensorPlace::Zone {
         name: format!("{chip}/{label}").into(),
         cpus: None,
     };
@@ -112,16 +112,16 @@ fn sensor(chip: &str, file: PathBuf) -> Option<Sensor> {
 }
 
 impl Provider for Hwmon {
-    fn read(&mut self, into: &mut Vec<Value>) {
+    fn read(&mut self, into: &mut Vec<SensorValue>) {
         for sensor in &mut self.sensors {
             let Some(raw) = number(&sensor.file) else {
                 continue;
             };
             let value = match sensor.column.kind {
-                Kind::Level => Some(raw),
-                Kind::Since => sensor.total.since(raw, None),
+                ValueKind::Level => Some(raw),
+                ValueKind::Since => sensor.total.since(raw, None),
             };
-            let of = |value: f64| Value {
+            let of = |value: f64| SensorValue {
                 column: sensor.column,
                 place: sensor.place.clone(),
                 value: value * sensor.factor,
@@ -167,7 +167,7 @@ mod tests {
         let seen: Vec<_> = values
             .iter()
             .map(|v| match &v.place {
-                Place::Zone { name, .. } => (v.column.name, name.to_string(), v.value),
+                SensorPlace::Zone { name, .. } => (v.column.name, name.to_string(), v.value),
                 other => panic!("{other:?}"),
             })
             .collect();

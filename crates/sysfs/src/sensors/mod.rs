@@ -1,6 +1,6 @@
 //! Virtual counters: values that are read together with the counters of an interval, but are no PMU events.
 //!
-//! Input: a root directory (`/`, or a fake one), and the followed threads. Output: [`Value`]s by column and place. Several
+//! Input: a root directory (`/`, or a fake one), and the followed threads. Output: [`SensorValue`]s by column and place. Several
 //! providers run at once, one for each row of [`PROVIDERS`]. A provider that this machine lacks returns the reason and the
 //! remedy.
 
@@ -25,7 +25,7 @@ pub use set::SensorSet;
 
 /// Relation of a column's values to time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     /// Difference since the last sample.
     Since,
     /// Current value.
@@ -34,19 +34,19 @@ pub enum Kind {
 
 /// Name, unit and kind of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
+pub struct SensorColumn {
     /// Name in records and on command lines.
     pub name: &'static str,
     /// Its unit.
     pub unit: &'static str,
     /// Relation to time.
-    pub kind: Kind,
+    pub kind: ValueKind,
     pub prose: &'static str,
 }
 
 /// Subject of a value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum SensorPlace {
     Machine,
     /// Part of the machine that the kernel names, with its CPUs if they are known.
     Zone {
@@ -59,9 +59,9 @@ pub enum Place {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Value {
-    pub column: &'static Column,
-    pub place: Place,
+pub struct SensorValue {
+    pub column: &'static SensorColumn,
+    pub place: SensorPlace,
     /// Value, in the column's unit.
     pub value: f64,
 }
@@ -70,7 +70,7 @@ pub struct Value {
 pub trait Provider: Send {
     /// Adds the current values; values of earlier providers in the table are already present. In a column of differences, the
     /// first read yields no value.
-    fn read(&mut self, into: &mut Vec<Value>);
+    fn read(&mut self, into: &mut Vec<SensorValue>);
 
     /// Begins to observe a thread.
     fn follow(&mut self, _tid: u32) {}
@@ -89,7 +89,7 @@ pub struct ProviderDef {
     /// True if its values are by followed thread.
     pub by_thread: bool,
     pub prose: &'static str,
-    pub columns: &'static [Column],
+    pub columns: &'static [SensorColumn],
     /// Opens the provider on a machine whose file systems are under the path.
     pub open: fn(&Path) -> Result<Box<dyn Provider>, Unavailable>,
 }
@@ -112,7 +112,7 @@ pub fn remove_stale(root: &Path) -> usize {
 
 /// Returns the column of this name and its provider; the unit at the end of the name may be omitted.
 #[must_use]
-pub fn column_of(name: &str) -> Option<(&'static ProviderDef, &'static Column)> {
+pub fn column_of(name: &str) -> Option<(&'static ProviderDef, &'static SensorColumn)> {
     let columns = || {
         PROVIDERS
             .iter()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use countersteer_model::cpuset::CpuSet;
 
-use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Value};
+use super::{Growing, Provider, ProviderDef, SensorColumn, SensorPlace, SensorValue, ValueKind};
 use crate::files::{all_cpus, folders, name, number, text, value};
 use crate::unavailable::Unavailable;
 
@@ -20,16 +20,16 @@ pub(super) const DEF: ProviderDef = ProviderDef {
     open: |root| Powercap::open(root).map(|p| Box::new(p) as Box<dyn Provider>),
 };
 
-const ENERGY: Column = Column {
+const ENERGY: SensorColumn = SensorColumn {
     name: "energy_j",
     unit: "J",
-    kind: Kind::Since,
+    kind: ValueKind::Since,
     prose: "energy spent by a RAPL zone",
 };
 
 /// True if this is the energy of a package, not of a part of it or of the platform around it.
-pub(super) fn is_package(value: &Value) -> bool {
-    let Place::Zone { name, .. } = &value.place else {
+pub(super) fn is_package(value: &SensorValue) -> bool {
+    let SensorPlace::Zone { name, .. } = &value.place else {
         return false;
     };
     *value.column == ENERGY && name.starts_with("package-") && !name.contains('/')
@@ -40,7 +40,7 @@ struct Zone {
     /// True for a package, not a part of it or the platform around it.
     is_package: bool,
     range_uj: Option<f64>,
-    place: Place,
+    place: SensorPlace,
     total: Growing,
 }
 
@@ -104,7 +104,7 @@ fn zone(root: &Path, class: &Path, folder: &Path, file: PathBuf) -> Zone {
         file,
         is_package,
         range_uj,
-        place: Place::Zone {
+        place: SensorPlace::Zone {
             name: name.into(),
             cpus,
         },
@@ -122,13 +122,13 @@ fn package_cpus(root: &Path, package: u32) -> CpuSet {
 }
 
 impl Provider for Powercap {
-    fn read(&mut self, into: &mut Vec<Value>) {
+    fn read(&mut self, into: &mut Vec<SensorValue>) {
         for zone in &mut self.zones {
             let Some(total) = number(&zone.file) else {
                 continue;
             };
             if let Some(uj) = zone.total.since(total, zone.range_uj) {
-                into.push(Value {
+                into.push(SensorValue {
                     column: &ENERGY,
                     place: zone.place.clone(),
                     value: uj * 1e-6,
@@ -196,7 +196,7 @@ mod tests {
         );
         powercap.read(&mut values);
         let cpus = Some(Arc::new(CpuSet::first(2)));
-        let zone = |name: &str, cpus: &Option<Arc<CpuSet>>| Place::Zone {
+        let zone = |name: &str, cpus: &Option<Arc<CpuSet>>| SensorPlace::Zone {
             name: name.into(),
             cpus: cpus.clone(),
         };

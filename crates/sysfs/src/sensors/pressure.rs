@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Value};
+use super::{Growing, Provider, ProviderDef, SensorColumn, SensorPlace, SensorValue, ValueKind};
 use crate::procfs::{ProcError, Procfs};
 use crate::unavailable::Unavailable;
 
@@ -13,53 +13,53 @@ pub(super) const DEF: ProviderDef = ProviderDef {
     by_thread: false,
     prose: "time that tasks stood waiting for CPUs, memory and I/O (PSI)",
     columns: &[CPU_SOME, MEMORY_SOME, MEMORY_FULL, IO_SOME, IO_FULL],
-    open: |root| Pressure::open(root).map(|p| Box::new(p) as Box<dyn Provider>),
+    open: |root| PressureSensor::open(root).map(|p| Box::new(p) as Box<dyn Provider>),
 };
 
-const fn column(name: &'static str, prose: &'static str) -> Column {
-    Column {
+const fn column(name: &'static str, prose: &'static str) -> SensorColumn {
+    SensorColumn {
         name,
         unit: "s",
-        kind: Kind::Since,
+        kind: ValueKind::Since,
         prose,
     }
 }
 
-const CPU_SOME: Column = column(
+const CPU_SOME: SensorColumn = column(
     "pressure_cpu_some_s",
     "time in which some task waited for a CPU",
 );
-const MEMORY_SOME: Column = column(
+const MEMORY_SOME: SensorColumn = column(
     "pressure_memory_some_s",
     "time in which some task waited for memory",
 );
-const MEMORY_FULL: Column = column(
+const MEMORY_FULL: SensorColumn = column(
     "pressure_memory_full_s",
     "time in which all tasks waited for memory",
 );
-const IO_SOME: Column = column(
+const IO_SOME: SensorColumn = column(
     "pressure_io_some_s",
     "time in which some task waited for I/O",
 );
-const IO_FULL: Column = column(
+const IO_FULL: SensorColumn = column(
     "pressure_io_full_s",
     "time in which all tasks waited for I/O",
 );
 
 /// Resources, with the columns for stalls of some and of all tasks. For CPUs, stalls of all tasks are defined for cgroups only.
-static RESOURCES: &[(&str, &Column, Option<&Column>)] = &[
+static RESOURCES: &[(&str, &SensorColumn, Option<&SensorColumn>)] = &[
     ("cpu", &CPU_SOME, None),
     ("memory", &MEMORY_SOME, Some(&MEMORY_FULL)),
     ("io", &IO_SOME, Some(&IO_FULL)),
 ];
 
-struct Pressure {
+struct PressureSensor {
     proc: Procfs,
     /// Totals by resource: of some tasks, and of all.
     totals: Vec<[Growing; 2]>,
 }
 
-impl Pressure {
+impl PressureSensor {
     fn open(root: &Path) -> Result<Self, Unavailable> {
         let proc = Procfs::below(root);
         let missing = |error: ProcError| {
@@ -74,8 +74,8 @@ impl Pressure {
     }
 }
 
-impl Provider for Pressure {
-    fn read(&mut self, into: &mut Vec<Value>) {
+impl Provider for PressureSensor {
+    fn read(&mut self, into: &mut Vec<SensorValue>) {
         for ((resource, some, full), totals) in RESOURCES.iter().zip(&mut self.totals) {
             let Ok(now) = self.proc.pressure(resource) else {
                 continue;
@@ -85,9 +85,9 @@ impl Provider for Pressure {
                 let (Some(column), Some(us)) = (column, us) else {
                     continue;
                 };
-                into.extend(total.since(us as f64, None).map(|us| Value {
+                into.extend(total.since(us as f64, None).map(|us| SensorValue {
                     column,
-                    place: Place::Machine,
+                    place: SensorPlace::Machine,
                     value: us * 1e-6,
                 }));
             }
@@ -106,7 +106,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let line = |total: u64| format!("some avg10=2.15 avg60=27.05 avg300=25.49 total={total}\n");
         write(root.path(), &[("proc/pressure/cpu", &line(5_000_000))]);
-        let mut pressure = Pressure::open(root.path()).unwrap();
+        let mut pressure = PressureSensor::open(root.path()).unwrap();
         let mut values = Vec::new();
         pressure.read(&mut values);
         write(

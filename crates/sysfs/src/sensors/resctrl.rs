@@ -10,7 +10,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 
-use super::{Column, Growing, Kind, Place, Provider, ProviderDef, Value};
+use super::{Growing, Provider, ProviderDef, SensorColumn, SensorPlace, SensorValue, ValueKind};
 use crate::procfs::Procfs;
 use crate::resctrl::{self, Resctrl};
 use crate::unavailable::Unavailable;
@@ -25,33 +25,33 @@ pub(super) const DEF: ProviderDef = ProviderDef {
     },
 };
 
-const OCCUPANCY: Column = Column {
+const OCCUPANCY: SensorColumn = SensorColumn {
     name: "llc_occupancy_bytes",
     unit: "B",
-    kind: Kind::Level,
+    kind: ValueKind::Level,
     prose: "bytes a thread holds in last-level caches",
 };
-const TRAFFIC: Column = Column {
+const TRAFFIC: SensorColumn = SensorColumn {
     name: "memory_traffic_bytes",
     unit: "B",
-    kind: Kind::Since,
+    kind: ValueKind::Since,
     prose: "bytes moved between last-level caches and memory for a thread",
 };
-const LOCAL_TRAFFIC: Column = Column {
+const LOCAL_TRAFFIC: SensorColumn = SensorColumn {
     name: "memory_local_traffic_bytes",
     unit: "B",
-    kind: Kind::Since,
+    kind: ValueKind::Since,
     prose: "the part of a thread's memory traffic that stayed on its node",
 };
 
 /// Files of a cache's folder, their columns, and the kernel's names of the features.
-static FILES: &[(&str, &Column)] = &[
+static FILES: &[(&str, &SensorColumn)] = &[
     ("llc_occupancy", &OCCUPANCY),
     ("mbm_total_bytes", &TRAFFIC),
     ("mbm_local_bytes", &LOCAL_TRAFFIC),
 ];
 
-struct Group {
+struct MonitorGroup {
     path: PathBuf,
     totals: Vec<Growing>,
 }
@@ -59,7 +59,7 @@ struct Group {
 struct Monitoring {
     resctrl: Resctrl,
     proc: Procfs,
-    of: HashMap<u32, Group>,
+    of: HashMap<u32, MonitorGroup>,
     /// Followed threads; the one followed for longest comes first.
     order: VecDeque<u32>,
     /// Groups without a thread; the one free for longest comes first.
@@ -112,10 +112,10 @@ impl Monitoring {
 }
 
 impl Provider for Monitoring {
-    fn read(&mut self, into: &mut Vec<Value>) {
+    fn read(&mut self, into: &mut Vec<SensorValue>) {
         // A thread that was moved into another control group is no longer counted here; the occupancy of its group decays. A
         // thread that has exited is in no group, and its values count.
-        let has = |group: &Group, tid: &u32| resctrl::tasks(&group.path).contains(tid);
+        let has = |group: &MonitorGroup, tid: &u32| resctrl::tasks(&group.path).contains(tid);
         let is_there = |tid: &u32| self.of.get(tid).is_some_and(|group| has(group, tid));
         let is_moved = |tid: &u32| !is_there(tid) && self.proc.has(*tid);
         for moved in self
@@ -134,12 +134,12 @@ impl Provider for Monitoring {
             for ((file, column), total) in FILES.iter().zip(&mut group.totals) {
                 let sum = resctrl::monitored(&group.path, file).map(|sum| sum as f64);
                 let value = match column.kind {
-                    Kind::Level => sum,
-                    Kind::Since => sum.and_then(|s| total.since(s, None)),
+                    ValueKind::Level => sum,
+                    ValueKind::Since => sum.and_then(|s| total.since(s, None)),
                 };
-                into.extend(value.map(|value| Value {
+                into.extend(value.map(|value| SensorValue {
                     column,
-                    place: Place::Thread(*tid),
+                    place: SensorPlace::Thread(*tid),
                     value,
                 }));
             }
@@ -157,7 +157,7 @@ impl Provider for Monitoring {
         }
         self.of.insert(
             tid,
-            Group {
+            MonitorGroup {
                 path,
                 totals: vec![Growing::default(); FILES.len()],
             },

@@ -6,11 +6,10 @@
 
 use std::path::Path;
 
-use rustc_hash::FxHashMap;
-
-use super::{Column, Kind, Place, Provider, ProviderDef, Value};
-use crate::procfs::{ProcError, Procfs, Sums};
+use super::{Provider, ProviderDef, SensorColumn, SensorPlace, SensorValue, ValueKind};
+use crate::procfs::{ProcError, Procfs};
 use crate::unavailable::Unavailable;
+use crate::waits::ThreadSums;
 
 pub(super) const DEF: ProviderDef = ProviderDef {
     name: "runqueue",
@@ -20,24 +19,21 @@ pub(super) const DEF: ProviderDef = ProviderDef {
     open: |root| Runqueue::open(root).map(|p| Box::new(p) as Box<dyn Provider>),
 };
 
-const WAIT: Column = Column {
+const WAIT: SensorColumn = SensorColumn {
     name: "runqueue_wait_ms",
     unit: "ms",
-    kind: Kind::Since,
+    kind: ValueKind::Since,
     prose: "time that a thread could have run and waited for a CPU",
 };
 
-const MEAN: Column = Column {
+const MEAN: SensorColumn = SensorColumn {
     name: "runqueue_wait_mean_us",
     unit: "us",
-    kind: Kind::Level,
+    kind: ValueKind::Level,
     prose: "such a wait, on average over the interval",
 };
 
-struct Runqueue {
-    proc: Procfs,
-    threads: FxHashMap<u32, Sums>,
-}
+struct Runqueue(ThreadSums);
 
 impl Runqueue {
     fn open(root: &Path) -> Result<Self, Unavailable> {
@@ -47,41 +43,29 @@ impl Runqueue {
             Unavailable::new(error.why, remedy)
         };
         proc.own_sums().map_err(missing)?;
-        Ok(Self {
-            proc,
-            threads: FxHashMap::default(),
-        })
+        Ok(Self(ThreadSums::new(proc)))
     }
 }
 
 impl Provider for Runqueue {
-    fn read(&mut self, into: &mut Vec<Value>) {
-        let proc = &self.proc;
-        for (tid, before) in &mut self.threads {
-            let Some(now) = proc.sums(*tid) else {
-                continue;
-            };
-            let waits = now.since(std::mem::replace(before, now));
-            let value = |column, value| Value {
+    fn read(&mut self, into: &mut Vec<SensorValue>) {
+        self.0.read(|tid, waits| {
+            let value = |column, value| SensorValue {
                 column,
-                place: Place::Thread(*tid),
+                place: SensorPlace::Thread(tid),
                 value,
             };
             into.push(value(&WAIT, waits.total_ns as f64 * 1e-6));
             into.extend(waits.mean_ns().map(|ns| value(&MEAN, ns * 1e-3)));
-        }
+        });
     }
 
     fn follow(&mut self, tid: u32) {
-        if !self.threads.contains_key(&tid)
-            && let Some(sums) = self.proc.sums(tid)
-        {
-            self.threads.insert(tid, sums);
-        }
+        self.0.follow(tid, false);
     }
 
     fn leave(&mut self, tid: u32) {
-        self.threads.remove(&tid);
+        self.0.leave(tid);
     }
 }
 

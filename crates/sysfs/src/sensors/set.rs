@@ -6,15 +6,15 @@ use std::path::Path;
 
 use countersteer_model::units::{CpuId, Nanos};
 
-use super::{Column, PROVIDERS, Provider, Value, column_of};
+use super::{PROVIDERS, Provider, SensorColumn, SensorValue, column_of};
 use crate::unavailable::Unavailable;
 
 /// Providers of the named counters, with their last values.
 pub struct SensorSet {
-    columns: Vec<&'static Column>,
+    columns: Vec<&'static SensorColumn>,
     /// Providers in the order of the table.
     providers: Vec<Box<dyn Provider>>,
-    values: Vec<Value>,
+    values: Vec<SensorValue>,
 }
 
 impl std::fmt::Debug for SensorSet {
@@ -110,7 +110,7 @@ impl SensorSet {
     }
 
     /// Reads all values.
-    pub fn read(&mut self) -> &[Value] {
+    pub fn read(&mut self) -> &[SensorValue] {
         self.values.clear();
         self.providers
             .iter_mut()

@@ -13,7 +13,7 @@ pub trait Clamps {
     fn set(&self, tid: u32, clamp: Clamp) -> io::Result<()>;
 }
 
-pub struct Kernel;
+pub struct ClampKernel;
 
 /// The kernel's `struct sched_attr`, in its second version.
 #[repr(C)]
@@ -33,7 +33,7 @@ struct Attributes {
 
 const SIZE: u32 = size_of::<Attributes>() as u32;
 
-impl Clamps for Kernel {
+impl Clamps for ClampKernel {
     fn get(&self, tid: u32) -> io::Result<Clamp> {
         let mut attributes = Attributes::default();
         // SAFETY: the kernel writes at most `SIZE` bytes, all of which `attributes` owns.
@@ -90,7 +90,7 @@ mod tests {
             least: 100,
             most: 700,
         };
-        match Kernel.set(0, hint) {
+        match ClampKernel.set(0, hint) {
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
                 countersteer_fuzz::skipped(
                     "this kernel has no utilisation clamps (CONFIG_UCLAMP_TASK)",
@@ -99,9 +99,9 @@ mod tests {
             }
             done => done.unwrap(),
         }
-        assert_eq!(Kernel.get(0).unwrap(), hint);
-        Kernel.set(0, Clamp::FREE).unwrap();
-        assert_eq!(Kernel.get(0).unwrap(), Clamp::FREE);
-        assert!(Kernel.set(u32::MAX >> 1, hint).is_err());
+        assert_eq!(ClampKernel.get(0).unwrap(), hint);
+        ClampKernel.set(0, Clamp::FREE).unwrap();
+        assert_eq!(ClampKernel.get(0).unwrap(), Clamp::FREE);
+        assert!(ClampKernel.set(u32::MAX >> 1, hint).is_err());
     }
 }

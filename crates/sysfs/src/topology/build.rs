@@ -13,14 +13,15 @@ use countersteer_model::machine::{
 };
 
 use super::agree;
-use super::arm::APPLE;
 use super::caches::{CacheFacts, USUAL_KIB};
-use super::classify::Class;
-use super::cpus::{CpuFacts, Cpus};
+use super::classify::CoreClass;
+use super::cpus::{CpuFacts, Cpus, spacing};
 use super::notes::notes;
 use super::platform::{Platform, Vendor};
-use super::tree::Tree;
+use super::tree::SysRoot;
 
+/// Implementer of Apple's cores.
+const APPLE: u32 = 0x61;
 /// Clock frequency if no clock is reported at all.
 const GUESSED_GHZ: f64 = 2.0;
 /// Memory parameters that are in no file of the kernel.
@@ -30,10 +31,10 @@ const MEMORY_NJ: f64 = 20.0;
 const CACHE_NJ: f64 = 1.0;
 
 pub(super) fn machine(
-    tree: &Tree<'_>,
+    tree: &SysRoot<'_>,
     platform: &Platform,
     cpus: &Cpus,
-    classes: &[Class],
+    classes: &[CoreClass],
 ) -> Machine {
     let here = CpuNumbers::new(cpus.online.iter().collect());
     let (linux, capacities) = capacities(platform, &cpus.list, classes);
@@ -66,7 +67,11 @@ pub(super) fn machine(
 }
 
 /// Returns the kernel's treatment of the core types, and the capacity it gives each.
-fn capacities(platform: &Platform, cpus: &[CpuFacts], classes: &[Class]) -> (LinuxKind, Vec<u32>) {
+fn capacities(
+    platform: &Platform,
+    cpus: &[CpuFacts],
+    classes: &[CoreClass],
+) -> (LinuxKind, Vec<u32>) {
     let alike = vec![1024; classes.len()];
     let own: Vec<u32> = classes.iter().filter_map(|c| c.capacity).collect();
     let best = own.iter().copied().max().unwrap_or(1024);
@@ -98,7 +103,7 @@ fn capacities(platform: &Platform, cpus: &[CpuFacts], classes: &[Class]) -> (Lin
     }
 }
 
-fn threads(cpus: &[CpuFacts], class: &Class) -> u32 {
+fn threads(cpus: &[CpuFacts], class: &CoreClass) -> u32 {
     class
         .rows
         .iter()
@@ -108,7 +113,7 @@ fn threads(cpus: &[CpuFacts], class: &Class) -> u32 {
 }
 
 /// True if several cores of the type share one level-two cache.
-fn shares_l2(cpus: &[CpuFacts], class: &Class) -> bool {
+fn shares_l2(cpus: &[CpuFacts], class: &CoreClass) -> bool {
     class.rows.iter().any(|r| {
         cpus[*r]
             .at_level(2)
@@ -116,7 +121,7 @@ fn shares_l2(cpus: &[CpuFacts], class: &Class) -> bool {
     })
 }
 
-fn core_type(platform: &Platform, cpus: &Cpus, class: &Class, capacity: u32) -> CoreType {
+fn core_type(platform: &Platform, cpus: &Cpus, class: &CoreClass, capacity: u32) -> CoreType {
     let u = class.uarch;
     let of_rows = || class.rows.iter().map(|row| &cpus.list[*row]);
     let first = &cpus.list[class.rows[0]];
@@ -173,14 +178,14 @@ fn fixed_counters(platform: &Platform, cpu: &CpuFacts) -> u32 {
     }
 }
 
-fn clock(platform: &Platform, class: &Class) -> f64 {
+fn clock(platform: &Platform, class: &CoreClass) -> f64 {
     let khz = class.khz.map(|khz| khz as f64 / 1e6);
     khz.or(platform.clock.map(|clock| clock.ghz))
         .unwrap_or(GUESSED_GHZ)
 }
 
 /// Returns rows of CPUs that are equal in type, socket, threads per core and spacing of siblings.
-fn cores(here: &CpuNumbers, cpus: &[CpuFacts], classes: &[Class]) -> Vec<Cores> {
+fn cores(here: &CpuNumbers, cpus: &[CpuFacts], classes: &[CoreClass]) -> Vec<Cores> {
     let mut packages: Vec<u64> = cpus.iter().map(|c| c.package).collect();
     packages.sort_unstable();
     packages.dedup();
@@ -212,16 +217,8 @@ fn cores(here: &CpuNumbers, cpus: &[CpuFacts], classes: &[Class]) -> Vec<Cores> 
     cores
 }
 
-/// Returns the spacing of a core's siblings; 1 for a core with a single thread. `None` if they are not evenly spaced.
-pub(super) fn spacing(siblings: &CpuSet) -> Option<u32> {
-    let numbers: Vec<u32> = siblings.iter().map(|cpu| cpu.0).collect();
-    let mut steps = numbers.windows(2).map(|w| w[1] - w[0]);
-    let step = steps.next().unwrap_or(1);
-    steps.all(|other| other == step).then_some(step)
-}
-
 /// Returns every cache outside the cores, once.
-fn shared_caches(here: &CpuNumbers, cpus: &[CpuFacts], classes: &[Class]) -> Vec<SharedCache> {
+fn shared_caches(here: &CpuNumbers, cpus: &[CpuFacts], classes: &[CoreClass]) -> Vec<SharedCache> {
     let mut caches: BTreeMap<(u32, CpuSet), SharedCache> = BTreeMap::new();
     for (class, cpu) in classes
         .iter()
@@ -276,7 +273,7 @@ fn nested(caches: Vec<SharedCache>, mut inner: Vec<CpuSet>) -> Vec<SharedCache> 
 
 /// Returns the CPUs of the memory nodes, made disjoint. CPUs without a node get their own.
 fn memory(
-    tree: &Tree<'_>,
+    tree: &SysRoot<'_>,
     here: &CpuNumbers,
     cpus: &[CpuFacts],
     notes: &mut Vec<String>,
@@ -320,6 +317,8 @@ fn memory(
         latency_ns: MEMORY_NS,
         bandwidth_gb_s: MEMORY_GB_S,
         queueing: DEFAULT_QUEUEING,
+        // The kernel's distances of nodes are firmware's estimates and no latencies, so all memory counts as local.
+        remote: 1.0,
         access_nj: MEMORY_NJ,
     };
     domains.into_iter().map(domain).collect()

@@ -1,7 +1,7 @@
 //! Caches of each CPU.
 //!
-//! Input: the tree, and then the core types. Output: the data and unified caches of each CPU, with the sets of CPUs that share
-//! them. Values unknown to the kernel are taken from CPUs of the same type, or else assumed.
+//! Input: the tree. Output: the data and unified caches of each CPU, with the sets of CPUs that share them. Sizes unknown to the
+//! kernel are the usual ones.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,9 @@ use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::CpuId;
 
 use super::agree::{self, Claims};
-use super::arm;
-use super::classify::Class;
-use super::cpus::CpuFacts;
-use super::platform::Part;
-use super::tree::Tree;
+use super::platform::ArmPart;
+use super::tree::SysRoot;
+use super::uarch;
 
 /// Data or unified cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,11 +35,11 @@ impl CacheFacts {
 
 /// Usual sizes by level, for sizes unknown to the kernel.
 pub(super) const USUAL_KIB: [u32; 5] = [0, 32, 512, 4096, 8192];
-const LEVELS: u32 = USUAL_KIB.len() as u32 - 1;
+pub(super) const LEVELS: u32 = USUAL_KIB.len() as u32 - 1;
 
 /// Entry of a cache folder, with the fields whose files exist.
 #[derive(Clone)]
-pub(super) struct Entry {
+pub(super) struct CacheFolder {
     index: u32,
     level: Option<u32>,
     kind: Option<String>,
@@ -51,7 +49,7 @@ pub(super) struct Entry {
 }
 
 /// Returns the entries of a CPU's cache folder.
-pub(super) fn entries(tree: &Tree<'_>, cpu: CpuId, folder: &str) -> Vec<Entry> {
+pub(super) fn entries(tree: &SysRoot<'_>, cpu: CpuId, folder: &str) -> Vec<CacheFolder> {
     let entry = |index: u32| {
         let at = |file: &str| format!("{folder}/index{index}/{file}");
         let small = |file: &str| {
@@ -61,7 +59,7 @@ pub(super) fn entries(tree: &Tree<'_>, cpu: CpuId, folder: &str) -> Vec<Entry> {
         };
         let possible = |kib: &u32| bounds::CACHE_SIZE.check("size", f64::from(*kib)).is_ok();
         let size = tree.text(&at("size")).and_then(|text| kib(&text));
-        Entry {
+        CacheFolder {
             index,
             level: small("level").filter(|level| *level <= LEVELS),
             kind: tree.text(&at("type")),
@@ -87,20 +85,24 @@ fn kib(size: &str) -> Option<u32> {
 }
 
 /// Caches by CPU and level, level 1 first, and the CPUs whose folders list all of their caches.
-pub(super) struct Known {
+pub(super) struct ListedCaches {
     pub(super) by_cpu: BTreeMap<CpuId, Vec<CacheFacts>>,
     pub(super) complete: CpuSet,
 }
 
 /// Cache folder of a CPU, and the CPU's position.
 pub(super) struct Folder {
-    pub(super) entries: Vec<Entry>,
-    pub(super) part: Option<Part>,
+    pub(super) entries: Vec<CacheFolder>,
+    pub(super) part: Option<ArmPart>,
     pub(super) package: u64,
 }
 
 /// Returns the caches that CPUs agree on, given the cores, which no cache cuts.
-pub(super) fn agreed(tree: &Tree<'_>, cpus: &BTreeMap<CpuId, Folder>, cores: &[CpuSet]) -> Known {
+pub(super) fn agreed(
+    tree: &SysRoot<'_>,
+    cpus: &BTreeMap<CpuId, Folder>,
+    cores: &[CpuSet],
+) -> ListedCaches {
     let mut shapes: BTreeMap<u32, (u32, String)> = BTreeMap::new();
     for entry in cpus.values().flat_map(|folder| &folder.entries) {
         if let (Some(level), Some(kind)) = (entry.level, &entry.kind) {
@@ -109,19 +111,19 @@ pub(super) fn agreed(tree: &Tree<'_>, cpus: &BTreeMap<CpuId, Folder>, cores: &[C
                 .or_insert_with(|| (level, kind.clone()));
         }
     }
-    let data = |entry: &&Entry| {
+    let data = |entry: &&CacheFolder| {
         let kind = entry.kind.as_deref();
         kind.or(shapes.get(&entry.index).map(|s| s.1.as_str())) != Some("Instruction")
     };
-    let level_of = |entry: &Entry| entry.level.or(shapes.get(&entry.index).map(|s| s.0));
-    let whole = |entries: &[Entry]| {
+    let level_of = |entry: &CacheFolder| entry.level.or(shapes.get(&entry.index).map(|s| s.0));
+    let whole = |entries: &[CacheFolder]| {
         let numbered = entries
             .iter()
             .enumerate()
             .all(|(nth, e)| e.index as usize == nth && level_of(e).is_some());
         numbered && !entries.is_empty()
     };
-    let mut known = Known {
+    let mut known = ListedCaches {
         by_cpu: BTreeMap::new(),
         complete: cpus
             .iter()
@@ -131,7 +133,7 @@ pub(super) fn agreed(tree: &Tree<'_>, cpus: &BTreeMap<CpuId, Folder>, cores: &[C
     };
     let mut inner = cores.to_vec();
     for level in 1..=LEVELS {
-        let at_level: BTreeMap<CpuId, &Entry> = cpus
+        let at_level: BTreeMap<CpuId, &CacheFolder> = cpus
             .iter()
             .filter_map(|(cpu, folder)| {
                 let of_level = folder.entries.iter().filter(data);
@@ -145,7 +147,7 @@ pub(super) fn agreed(tree: &Tree<'_>, cpus: &BTreeMap<CpuId, Folder>, cores: &[C
         let rest: CpuSet = rest.copied().collect();
         sets.extend(usual_sharing(level, &rest, cpus, cores));
         for set in &sets {
-            let entries: Vec<&Entry> = set
+            let entries: Vec<&CacheFolder> = set
                 .iter()
                 .filter_map(|c| at_level.get(&c).copied())
                 .collect();
@@ -162,10 +164,10 @@ pub(super) fn agreed(tree: &Tree<'_>, cpus: &BTreeMap<CpuId, Folder>, cores: &[C
 
 /// Returns the sets of CPUs that share the caches of a level; no set cuts a core or an inner cache.
 fn shared<'a>(
-    tree: &Tree<'_>,
+    tree: &SysRoot<'_>,
     level: u32,
     cpus: impl Iterator<Item = &'a CpuId>,
-    at_level: &BTreeMap<CpuId, &Entry>,
+    at_level: &BTreeMap<CpuId, &CacheFolder>,
     inner: &[CpuSet],
 ) -> Vec<CpuSet> {
     let claims: Claims = cpus
@@ -206,10 +208,10 @@ fn usual_sharing(
     sockets.into_values().collect()
 }
 
-fn cache(level: u32, cpus: &CpuSet, entries: &[&Entry], part: Option<Part>) -> CacheFacts {
+fn cache(level: u32, cpus: &CpuSet, entries: &[&CacheFolder], part: Option<ArmPart>) -> CacheFacts {
     let size = most_common(entries.iter().filter_map(|e| e.size_kib));
     let usual = || {
-        let built = arm::cache_kib(part, level as usize);
+        let built = uarch::arm(part).cache_kib(level as usize);
         built.unwrap_or(USUAL_KIB[level as usize])
     };
     CacheFacts {
@@ -227,84 +229,4 @@ pub(super) fn most_common(figures: impl Iterator<Item = u32>) -> Option<u32> {
     figures.for_each(|figure| *counts.entry(figure).or_default() += 1);
     let common = counts.into_iter().rev().max_by_key(|(_, count)| *count);
     common.map(|(figure, _)| figure)
-}
-
-/// Fills in caches that CPUs lack but others of their type have, or that the kernel does not know.
-pub(super) fn complete(tree: &Tree<'_>, cpus: &mut [CpuFacts], classes: &[Class]) {
-    for class in classes {
-        for level in 2..=LEVELS {
-            as_others_of_the_type(tree, cpus, class, level);
-        }
-    }
-    let blank = |cpu: &CpuFacts| cpu.outer.is_empty();
-    let mut sockets: BTreeMap<u64, CpuSet> = BTreeMap::new();
-    for cpu in cpus.iter_mut().filter(|c| blank(c)) {
-        // Old Arm kernels list clusters but no caches; a cluster shares its L2.
-        let cluster = cpu.cluster.clone().filter(|c| !c.is_subset(&cpu.core));
-        match cluster {
-            Some(cluster) => cpu.outer.push(assumed(2, 2 * USUAL_KIB[2], cluster)),
-            None => sockets.entry(cpu.package).or_default().insert(cpu.os),
-        }
-    }
-    for shared in sockets.into_values() {
-        let what = "No file has caches outside the cores: one last-level cache is assumed";
-        tree.remedy(what, format!("CPUs {shared}"));
-        for cpu in cpus.iter_mut().filter(|c| shared.contains(c.os)) {
-            let own = assumed(2, USUAL_KIB[2], cpu.core.clone());
-            cpu.outer = vec![own, assumed(3, USUAL_KIB[3], shared.clone())];
-        }
-    }
-}
-
-const fn assumed(level: u32, size_kib: u32, cpus: CpuSet) -> CacheFacts {
-    CacheFacts {
-        level,
-        size_kib,
-        ways: 0,
-        cpus,
-        guessed: true,
-    }
-}
-
-/// Gives CPUs without a cache of a level the caches of others of their type: equal in size and number of sharers.
-fn as_others_of_the_type(tree: &Tree<'_>, cpus: &mut [CpuFacts], class: &Class, level: u32) {
-    let rows = class.rows.iter().copied();
-    let lacks = |row: &usize| cpus[*row].at_level(level).is_none();
-    let (without, with): (Vec<usize>, Vec<usize>) = rows.partition(lacks);
-    let model = with.first().and_then(|row| cpus[*row].at_level(level));
-    let Some(model) = model.cloned().filter(|_| !without.is_empty()) else {
-        return;
-    };
-    let named: CpuSet = without.iter().map(|row| cpus[*row].os).collect();
-    let what = format!(
-        "No file has level-{level} caches of some CPUs, as others of their type have them: assumed"
-    );
-    tree.remedy(what, format!("CPUs {named}"));
-    let mut open: BTreeMap<u64, CpuSet> = BTreeMap::new();
-    let mut done: CpuSet = CpuSet::default();
-    let mut sets = Vec::new();
-    for row in without {
-        if done.contains(cpus[row].os) {
-            continue;
-        }
-        let set = open.entry(cpus[row].package).or_default();
-        for cpu in cpus[row].core.iter() {
-            set.insert(cpu);
-            done.insert(cpu);
-        }
-        if set.len() >= model.cpus.len() {
-            sets.push(std::mem::take(set));
-        }
-    }
-    sets.extend(open.into_values().filter(|set| !set.is_empty()));
-    for set in sets {
-        for cpu in cpus.iter_mut().filter(|cpu| set.contains(cpu.os)) {
-            let cache = assumed(level, model.size_kib, set.clone());
-            cpu.outer.push(CacheFacts {
-                ways: model.ways,
-                ..cache
-            });
-            cpu.outer.sort_by_key(|c| c.level);
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! Classification of CPUs into core types.
 //!
-//! Input: facts about each CPU. Output: [`Class`]es, fastest first.
+//! Input: facts about each CPU. Output: [`CoreClass`]es, fastest first.
 //!
 //! CPUs are of one type until two known facts differ. A CPU with an unknown fact joins the CPUs that it resembles most. The
 //! facts, in order, with their reasons:
@@ -14,10 +14,9 @@
 //!    stay in the type: they clock at most 6 % higher, in small steps.
 
 use super::caches::CacheFacts;
-use super::cpus::{CpuFacts, HybridPmu};
-use super::platform::{Part, Platform, Vendor};
-use super::uarch::{GENERIC, Uarch};
-use super::{arm, x86};
+use super::cpus::CpuFacts;
+use super::platform::{ArmPart, HybridPmu, Platform, Vendor};
+use super::uarch::{self, Uarch};
 
 /// Ratio of clocks or capacities that separates types, unless another value lies in between.
 const GAP: f64 = 1.10;
@@ -26,8 +25,12 @@ const RANK_GAP: f64 = 1.25;
 /// Ratio of clocks that separates types if LLC sizes differ too.
 const LLC_CLOCK_GAP: f64 = 1.02;
 
+/// Threshold of the L1 data cache size between big and small cores. All big cores of hybrids so far have 48 KiB and all small
+/// ones 32. It serves virtual machines, containers and old kernels, which have no hybrid PMUs.
+const BIG_CORE_L1D_KIB: u32 = 40;
+
 /// Core type and its CPUs, as rows of the list of CPUs.
-pub(super) struct Class {
+pub(super) struct CoreClass {
     pub(super) name: String,
     pub(super) uarch: &'static Uarch,
     pub(super) rows: Vec<usize>,
@@ -58,7 +61,7 @@ struct Fact<'a, V> {
 }
 
 /// Sorts CPUs into core types, named by their microarchitectures.
-pub(super) fn classify(platform: &Platform, cpus: &[CpuFacts]) -> Vec<Class> {
+pub(super) fn classify(platform: &Platform, cpus: &[CpuFacts]) -> Vec<CoreClass> {
     let all = Alike {
         rows: (0..cpus.len()).collect(),
         why: Vec::new(),
@@ -66,7 +69,7 @@ pub(super) fn classify(platform: &Platform, cpus: &[CpuFacts]) -> Vec<Class> {
     let groups = by_kind(platform, cpus, vec![all]);
     let groups = by_llc(platform, cpus, groups);
     let groups = by_figures(cpus, groups);
-    let mut classes: Vec<Class> = groups
+    let mut classes: Vec<CoreClass> = groups
         .into_iter()
         .map(|alike| class(platform, cpus, alike))
         .collect();
@@ -107,7 +110,7 @@ fn by_kind(platform: &Platform, cpus: &[CpuFacts], mut groups: Vec<Alike>) -> Ve
         &Fact {
             of: &|cpu| cpu.part,
             apart: &|_, _| true,
-            words: &|part: Part, _| {
+            words: &|part: ArmPart, _| {
                 format!(
                     "part {:#05x} of implementer {:#04x}",
                     part.number, part.implementer
@@ -275,11 +278,23 @@ fn common<T: PartialEq>(a: Option<T>, b: Option<T>) -> i32 {
     }
 }
 
+/// Returns the kind of an Intel hybrid's core; `None` for other processors.
 fn hybrid_kind(platform: &Platform, cpu: &CpuFacts) -> Option<HybridPmu> {
-    match platform.vendor {
-        Vendor::Intel { family, model } => x86::hybrid_kind(family, model, cpu),
-        _ => None,
-    }
+    let Vendor::Intel { family, model } = platform.vendor else {
+        return None;
+    };
+    let of_cache = || {
+        let l1d = cpu
+            .l1d
+            .as_ref()
+            .filter(|_| uarch::is_hybrid(family, model))?;
+        Some(if l1d.known_kib()? >= BIG_CORE_L1D_KIB {
+            HybridPmu::Core
+        } else {
+            HybridPmu::Atom
+        })
+    };
+    cpu.pmu.or_else(of_cache)
 }
 
 /// Returns the size of a CPU's level-one or level-two cache; `None` if it is unknown to the kernel.
@@ -300,19 +315,19 @@ fn llc_kib(cpu: &CpuFacts) -> u32 {
     cpu.outer.last().map_or(0, |c| c.size_kib)
 }
 
-fn class(platform: &Platform, cpus: &[CpuFacts], alike: Alike) -> Class {
+fn class(platform: &Platform, cpus: &[CpuFacts], alike: Alike) -> CoreClass {
     let rows = alike.rows;
     let of_rows = || rows.iter().map(|row| &cpus[*row]);
     let part = of_rows().find_map(|cpu| cpu.part);
     let kind = of_rows().find_map(|cpu| hybrid_kind(platform, cpu));
     let uarch = match platform.vendor {
-        Vendor::Intel { family, model } => x86::intel(family, model, kind),
-        Vendor::Amd { family, model } => x86::amd(family, model),
-        Vendor::Arm => arm::arm(part),
-        Vendor::Other => &GENERIC,
+        Vendor::Intel { family, model } => uarch::intel(family, model, kind),
+        Vendor::Amd { family, model } => uarch::amd(family, model),
+        Vendor::Arm => uarch::arm(part),
+        Vendor::Other => uarch::generic(),
     };
-    Class {
-        name: uarch.name.to_owned(),
+    CoreClass {
+        name: uarch.name.clone(),
         uarch,
         why: alike.why,
         khz: of_rows().filter_map(|cpu| cpu.max_khz).min(),

@@ -9,7 +9,7 @@ use countersteer_model::bounds;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::CpuId;
 
-use super::tree::Tree;
+use super::tree::SysRoot;
 use crate::procfs::field;
 
 /// Kind of clock that the CPUs' files hold.
@@ -30,7 +30,7 @@ const FILES: [(&str, Reported, u64); 3] = [
 
 /// Returns the clock (kHz) of each CPU, all from one kind of file: clocks of different kinds cannot be compared.
 pub(super) fn reported(
-    tree: &Tree<'_>,
+    tree: &SysRoot<'_>,
     base: &str,
     online: &CpuSet,
 ) -> (Reported, BTreeMap<CpuId, u64>) {

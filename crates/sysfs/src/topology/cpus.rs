@@ -12,20 +12,11 @@ use countersteer_model::units::CpuId;
 
 use super::DetectError;
 use super::agree::{self, Claims};
-use super::build::spacing;
 use super::caches::{self, CacheFacts, Folder};
 use super::clock::{self, Reported};
-use super::platform::{Part, Platform, part_of_midr};
-use super::tree::Tree;
+use super::platform::{ArmPart, HybridPmu, Platform, part_of_midr};
+use super::tree::SysRoot;
 use crate::files;
-
-/// PMU of a CPU of an Intel hybrid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum HybridPmu {
-    Core,
-    Atom,
-    LowPower,
-}
 
 const HYBRID_PMUS: [(HybridPmu, &str); 3] = [
     (HybridPmu::Core, "sys/devices/cpu_core/cpus"),
@@ -41,7 +32,7 @@ pub(super) struct CpuFacts {
     /// Online CPUs of its cluster; `None` if unknown to the kernel.
     pub(super) cluster: Option<CpuSet>,
     pub(super) package: u64,
-    pub(super) part: Option<Part>,
+    pub(super) part: Option<ArmPart>,
     pub(super) pmu: Option<HybridPmu>,
     pub(super) max_khz: Option<u64>,
     pub(super) capacity: Option<u32>,
@@ -70,7 +61,7 @@ pub(super) struct Cpus {
 
 const BASE: &str = "sys/devices/system/cpu";
 
-pub(super) fn read(tree: &Tree<'_>, platform: &Platform) -> Result<Cpus, DetectError> {
+pub(super) fn read(tree: &SysRoot<'_>, platform: &Platform) -> Result<Cpus, DetectError> {
     let online = online(tree)?;
     // `possible` includes sockets that could be plugged in, so `present` comes first.
     let present = tree.cpus(&format!("{BASE}/present"));
@@ -138,7 +129,7 @@ fn at(cpu: CpuId, file: &str) -> String {
 }
 
 /// Returns the online CPUs.
-fn online(tree: &Tree<'_>) -> Result<CpuSet, DetectError> {
+fn online(tree: &SysRoot<'_>) -> Result<CpuSet, DetectError> {
     let file = format!("{BASE}/online");
     if let Some(listed) = tree.cpus(&file).filter(|c| !c.is_empty()) {
         return Ok(listed);
@@ -153,7 +144,7 @@ fn online(tree: &Tree<'_>) -> Result<CpuSet, DetectError> {
 }
 
 /// Returns the cores, as sets of siblings.
-fn cores(tree: &Tree<'_>, online: &CpuSet) -> Vec<CpuSet> {
+fn cores(tree: &SysRoot<'_>, online: &CpuSet) -> Vec<CpuSet> {
     let listed = |cpu: CpuId| {
         let list = |name: &str, mask: &str| {
             let [list, mask] = [name, mask].map(|file| at(cpu, &format!("topology/{file}")));
@@ -186,9 +177,17 @@ fn cores(tree: &Tree<'_>, online: &CpuSet) -> Vec<CpuSet> {
     cores
 }
 
+/// Returns the spacing of a core's siblings; 1 for a core with a single thread. `None` if they are not evenly spaced.
+pub(super) fn spacing(siblings: &CpuSet) -> Option<u32> {
+    let numbers: Vec<u32> = siblings.iter().map(|cpu| cpu.0).collect();
+    let mut steps = numbers.windows(2).map(|w| w[1] - w[0]);
+    let step = steps.next().unwrap_or(1);
+    steps.all(|other| other == step).then_some(step)
+}
+
 /// Returns the socket of each CPU. Some Arm kernels print -1, which means none. A CPU without a socket is on that of its
 /// siblings, or else on that of the previous CPU.
-fn packages(tree: &Tree<'_>, online: &CpuSet, cores: &[CpuSet]) -> BTreeMap<CpuId, u64> {
+fn packages(tree: &SysRoot<'_>, online: &CpuSet, cores: &[CpuSet]) -> BTreeMap<CpuId, u64> {
     let file = |cpu: CpuId| tree.number(&at(cpu, "topology/physical_package_id"));
     let mut packages: BTreeMap<CpuId, u64> = online
         .iter()

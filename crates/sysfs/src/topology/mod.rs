@@ -10,7 +10,7 @@
 //! Offline CPUs are omitted and the others numbered contiguously; `os_cpus` keeps the kernel's numbers.
 
 mod agree;
-mod arm;
+mod assumed;
 mod build;
 mod caches;
 mod classify;
@@ -21,13 +21,12 @@ mod notes;
 mod platform;
 mod tree;
 mod uarch;
-mod x86;
 
 use std::path::{Path, PathBuf};
 
 use countersteer_model::machine::Machine;
 
-use tree::Tree;
+use tree::SysRoot;
 
 /// Reason why a machine could not be detected.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +41,12 @@ pub enum DetectError {
         "{root}: sysfs describes no possible machine ({problem}); describe it in a machine file instead (see `machines/`)"
     )]
     Impossible { root: PathBuf, problem: String },
+    /// A description by another tool has no known form, contradicts itself, or is of no possible machine.
+    #[error("{name}: {why}")]
+    Description { name: String, why: String },
+    /// The folder into which a description is unpacked could not be written.
+    #[error("cannot write the described machine into a temporary folder")]
+    Unpacked(#[from] std::io::Error),
 }
 
 /// Detected machine, and the assumptions made for missing or contradictory files.
@@ -66,12 +71,12 @@ pub fn detect(root: &Path) -> Result<Machine, DetectError> {
 /// # Errors
 /// Fails if no CPU is found, or more than Linux supports.
 pub fn survey(root: &Path) -> Result<Survey, DetectError> {
-    let tree = Tree::new(root);
+    let tree = SysRoot::new(root);
     let platform = platform::Platform::read(&tree);
     let mut cpus = cpus::read(&tree, &platform)?;
     let mut classes = classify::classify(&platform, &cpus.list);
     names::assign(&platform, &mut classes);
-    caches::complete(&tree, &mut cpus.list, &classes);
+    assumed::complete(&tree, &mut cpus.list, &classes);
     let machine = build::machine(&tree, &platform, &cpus, &classes);
     let impossible = |problem: String| DetectError::Impossible {
         root: root.to_path_buf(),

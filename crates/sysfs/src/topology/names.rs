@@ -3,15 +3,15 @@
 //! Input: classes with the microarchitecture's name, fastest first. Output: the classes with unique names that express their
 //! differences.
 
-use super::classify::Class;
+use super::classify::CoreClass;
 use super::platform::{Platform, Vendor};
 use super::uarch;
 
 /// Gives each class a unique name.
-pub(super) fn assign(platform: &Platform, classes: &mut [Class]) {
+pub(super) fn assign(platform: &Platform, classes: &mut [CoreClass]) {
     let mut names: Vec<String> = Vec::new();
     for class in classes.iter() {
-        let rivals: Vec<&Class> = classes
+        let rivals: Vec<&CoreClass> = classes
             .iter()
             .filter(|c| c.uarch.name == class.uarch.name)
             .collect();
@@ -36,13 +36,13 @@ pub(super) fn assign(platform: &Platform, classes: &mut [Class]) {
 }
 
 /// Value that may distinguish classes.
-type Figure = fn(&Class) -> u64;
+type ClassFigure = fn(&CoreClass) -> u64;
 
-fn distinct(platform: &Platform, class: &Class, rivals: &[&Class]) -> String {
-    let name = class.uarch.name;
+fn distinct(platform: &Platform, class: &CoreClass, rivals: &[&CoreClass]) -> String {
+    let name = class.uarch.name.as_str();
     let stacked = platform.title.contains("X3D");
-    let most = |figure: Figure| rivals.iter().map(|c| figure(c)).max().unwrap_or(0);
-    let [llc, levels, khz]: [Figure; 3] = [
+    let most = |figure: ClassFigure| rivals.iter().map(|c| figure(c)).max().unwrap_or(0);
+    let [llc, levels, khz]: [ClassFigure; 3] = [
         |c| u64::from(c.llc_kib),
         |c| u64::from(c.levels),
         |c| c.khz.unwrap_or(0),

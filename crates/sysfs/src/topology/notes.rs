@@ -2,7 +2,7 @@
 //!
 //! Input: the detected facts. Output: sentences.
 
-use super::classify::Class;
+use super::classify::CoreClass;
 use super::clock::Reported;
 use super::cpus::{CpuFacts, Cpus};
 use super::platform::Platform;
@@ -11,7 +11,7 @@ use super::platform::Platform;
 pub(super) fn notes(
     platform: &Platform,
     cpus: &Cpus,
-    classes: &[Class],
+    classes: &[CoreClass],
     capacities: &[u32],
 ) -> Vec<String> {
     let names: Vec<&str> = classes.iter().map(|c| c.name.as_str()).collect();

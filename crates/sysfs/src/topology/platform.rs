@@ -8,7 +8,7 @@ use countersteer_model::bounds;
 use countersteer_model::units::CpuId;
 
 use super::clock::{self, Mentioned};
-use super::tree::Tree;
+use super::tree::SysRoot;
 use crate::procfs::field;
 
 /// Vendor of the processor, and its model number.
@@ -29,16 +29,34 @@ pub(super) enum Vendor {
 
 /// Arm implementer and part number, from the MIDR register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Part {
+pub(super) struct ArmPart {
     pub(super) implementer: u32,
     pub(super) number: u32,
+}
+
+impl ArmPart {
+    /// Returns the part of a code that has the implementer above the 12 bits of the part number.
+    pub(super) const fn of_code(code: u32) -> Self {
+        Self {
+            implementer: code >> 12,
+            number: code & 0xfff,
+        }
+    }
+}
+
+/// PMU of a CPU of an Intel hybrid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum HybridPmu {
+    Core,
+    Atom,
+    LowPower,
 }
 
 pub(super) struct Platform {
     pub(super) vendor: Vendor,
     /// Name for messages: the processor, or the board if the processor has no name.
     pub(super) title: String,
-    parts: Parts,
+    parts: PartNumbers,
     /// Constant clock mentioned in `/proc/cpuinfo`.
     pub(super) clock: Option<Mentioned>,
     pub(super) virtual_machine: bool,
@@ -48,13 +66,13 @@ pub(super) struct Platform {
 }
 
 impl Platform {
-    pub(super) fn read(tree: &Tree<'_>) -> Self {
+    pub(super) fn read(tree: &SysRoot<'_>) -> Self {
         let cpuinfo = tree.proc().cpuinfo();
         let field = |key: &str| field(&cpuinfo, key);
         let number = |key: &str| field(key).and_then(|v| v.parse::<u32>().ok()).unwrap_or(0);
         let family = number("cpu family");
         let model = number("model");
-        let parts = Parts::of(&cpuinfo);
+        let parts = PartNumbers::of(&cpuinfo);
         let is_arm = parts.are_known()
             || tree
                 .text("sys/devices/system/cpu/cpu0/regs/identification/midr_el1")
@@ -89,7 +107,7 @@ impl Platform {
     }
 
     /// Returns the part number of a CPU in `/proc/cpuinfo`.
-    pub(super) fn part(&self, cpu: CpuId) -> Option<Part> {
+    pub(super) fn part(&self, cpu: CpuId) -> Option<ArmPart> {
         let own = self.parts.by_cpu.get(&cpu.0).copied();
         own.or(self.parts.of_all)
     }
@@ -106,12 +124,12 @@ fn hex(value: &str) -> Option<u32> {
 /// Part numbers from `/proc/cpuinfo`: a block for each CPU, which begins with its number. Kernels before 3.10 print the part
 /// once, in a separate block, for all CPUs.
 #[derive(Default)]
-struct Parts {
-    by_cpu: BTreeMap<u32, Part>,
-    of_all: Option<Part>,
+struct PartNumbers {
+    by_cpu: BTreeMap<u32, ArmPart>,
+    of_all: Option<ArmPart>,
 }
 
-impl Parts {
+impl PartNumbers {
     fn of(cpuinfo: &str) -> Self {
         let mut parts = Self::default();
         for block in cpuinfo.split("\n\n") {
@@ -119,7 +137,7 @@ impl Parts {
             let Some(number) = code("CPU part") else {
                 continue;
             };
-            let part = Part {
+            let part = ArmPart {
                 implementer: code("CPU implementer").unwrap_or(0),
                 number,
             };
@@ -137,15 +155,15 @@ impl Parts {
 }
 
 /// Parses the part from a MIDR register as sysfs prints it: `0x00000000410fd871`.
-pub(super) fn part_of_midr(midr: &str) -> Option<Part> {
+pub(super) fn part_of_midr(midr: &str) -> Option<ArmPart> {
     let midr = hex(midr)?;
-    Some(Part {
+    Some(ArmPart {
         implementer: midr >> 24,
         number: midr >> 4 & 0xfff,
     })
 }
 
-fn kernel_hz(tree: &Tree<'_>) -> Option<u32> {
+fn kernel_hz(tree: &SysRoot<'_>) -> Option<u32> {
     let release = tree.proc().setting("osrelease")?;
     let config = tree.text(&format!("boot/config-{release}"))?;
     config

@@ -16,13 +16,13 @@ use crate::procfs::Procfs;
 const NAMED: usize = 3;
 
 /// Directory in place of `/`.
-pub(super) struct Tree<'a> {
+pub(super) struct SysRoot<'a> {
     root: &'a Path,
     /// Remedies, with the files or CPUs that each concerns.
     remedies: RefCell<Vec<(String, Vec<String>)>>,
 }
 
-impl<'a> Tree<'a> {
+impl<'a> SysRoot<'a> {
     pub(super) fn new(root: &'a Path) -> Self {
         Self {
             root,

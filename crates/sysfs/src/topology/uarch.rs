@@ -1,15 +1,25 @@
-//! Parameters of microarchitectures that are in no file of the kernel.
+//! Microarchitectures: parameters that are in no file of the kernel.
 //!
-//! Input: a name. Output: widths, windows and latencies as vendors published or reviewers measured them (both rounded), and
-//! power values estimated by class of core. A machine with such values says so.
+//! Input: a name, or the model number of a processor. Output: a row of `uarch.toml`; that file gives the origin of its values. A
+//! machine with such values says so.
 
-#[derive(Debug, PartialEq)]
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use super::platform::{ArmPart, HybridPmu};
+
+/// Core whose parameters are known.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Uarch {
-    pub(super) name: &'static str,
+    pub(super) name: String,
     /// Instructions dispatched per cycle.
     pub(super) width: u32,
     /// Reorder window in instructions; for an in-order core, the number of instructions that overlap.
     pub(super) window: u32,
+    #[serde(default)]
     pub(super) in_order: bool,
     /// Cycles lost to a branch misprediction.
     pub(super) penalty: u32,
@@ -18,223 +28,166 @@ pub(super) struct Uarch {
     /// Latency of the next cache level, if there is one, in ns.
     pub(super) l3_ns: f64,
     pub(super) counters: u32,
-    pub(super) power: &'static Power,
+    /// Name of the class of core that has its power.
+    #[serde(rename = "power")]
+    class: String,
+    #[serde(skip)]
+    pub(super) power: ClassPower,
+    /// Models of family 6 that have these cores only.
+    #[serde(default)]
+    intel: Vec<u32>,
+    /// Family, first and last model.
+    #[serde(default)]
+    amd: Vec<[u32; 3]>,
+    /// Implementer above the 12 bits of the part number.
+    #[serde(default)]
+    arm: Vec<u32>,
+    /// Cache sizes in KiB by level (level 1: data cache), if the core is built in only one size.
+    #[serde(default)]
+    kib: Vec<u32>,
 }
 
-/// Power of a class of core at its usual clock; the values are estimates.
-#[derive(Debug, PartialEq)]
-pub(super) struct Power {
+/// Power of a class of core at its usual clock.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClassPower {
     pub(super) idle_w: f64,
     pub(super) active_w: f64,
     pub(super) instruction_nj: f64,
 }
 
-const OLD: Power = Power {
-    idle_w: 3.0,
-    active_w: 7.0,
-    instruction_nj: 1.8,
-};
-const DESKTOP: Power = Power {
-    idle_w: 0.1,
-    active_w: 4.0,
-    instruction_nj: 0.9,
-};
-const SERVER: Power = Power {
-    idle_w: 0.1,
-    active_w: 1.5,
-    instruction_nj: 0.4,
-};
-const EFFICIENT: Power = Power {
-    idle_w: 0.05,
-    active_w: 1.2,
-    instruction_nj: 0.45,
-};
-const MOBILE: Power = Power {
-    idle_w: 0.02,
-    active_w: 0.6,
-    instruction_nj: 0.25,
-};
-const MIDDLE: Power = Power {
-    idle_w: 0.01,
-    active_w: 0.25,
-    instruction_nj: 0.15,
-};
-const LITTLE: Power = Power {
-    idle_w: 0.005,
-    active_w: 0.05,
-    instruction_nj: 0.08,
-};
+/// Intel processors with several types of core, in the order of [`HybridPmu`].
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Hybrid {
+    models: Vec<u32>,
+    cores: [String; 3],
+}
 
-/// Out-of-order core: name, width, window, penalty, L1 and L2 cycles, L3 nanoseconds, counters, power.
-const fn big(
-    name: &'static str,
-    [width, window, penalty]: [u32; 3],
-    [l1_cycles, l2_cycles]: [u32; 2],
-    l3_ns: f64,
-    counters: u32,
-    power: &'static Power,
-) -> Uarch {
-    Uarch {
-        name,
-        width,
-        window,
-        in_order: false,
-        penalty,
-        l1_cycles,
-        l2_cycles,
-        l3_ns,
-        counters,
-        power,
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Registry {
+    hybrids: Vec<Hybrid>,
+    generic: Uarch,
+    cores: Vec<Uarch>,
+    power: BTreeMap<String, ClassPower>,
+}
+
+impl Registry {
+    fn parse() -> Result<Self, toml::de::Error> {
+        let mut registry: Self = toml::from_str(include_str!("uarch.toml"))?;
+        for core in registry.cores.iter_mut().chain([&mut registry.generic]) {
+            core.power = registry.power.get(&core.class).copied().unwrap_or_default();
+        }
+        Ok(registry)
+    }
+
+    fn hybrid(&self, model: u32) -> Option<&Hybrid> {
+        self.hybrids.iter().find(|row| row.models.contains(&model))
     }
 }
 
-/// In-order core; the window of 16 represents the overlap of the load queue.
-const fn in_order(
-    name: &'static str,
-    [width, penalty]: [u32; 2],
-    [l1_cycles, l2_cycles]: [u32; 2],
-    l3_ns: f64,
-    counters: u32,
-    power: &'static Power,
-) -> Uarch {
-    Uarch {
-        name,
-        width,
-        window: 16,
-        in_order: true,
-        penalty,
-        l1_cycles,
-        l2_cycles,
-        l3_ns,
-        counters,
-        power,
-    }
+// A test parses the file, so an error is impossible in a build that passed the tests.
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| Registry::parse().unwrap_or_default());
+
+/// Returns the row for processors that the registry does not know.
+pub(super) fn generic() -> &'static Uarch {
+    &REGISTRY.generic
 }
 
-/// Row for processors that the table does not know.
-pub(super) static GENERIC: Uarch = big("generic", [4, 192, 15], [4, 14], 18.0, 4, &DESKTOP);
-
-static TABLE: &[Uarch] = &[
-    // Intel, big
-    big("conroe", [4, 96, 15], [3, 14], 20.0, 2, &OLD),
-    big("penryn", [4, 96, 15], [3, 15], 20.0, 2, &OLD),
-    big("nehalem", [4, 128, 17], [4, 10], 14.0, 4, &OLD),
-    big("westmere", [4, 128, 17], [4, 10], 15.0, 4, &OLD),
-    big("sandy-bridge", [4, 168, 16], [4, 12], 10.0, 4, &DESKTOP),
-    big("ivy-bridge", [4, 168, 16], [4, 12], 10.0, 4, &DESKTOP),
-    big("haswell", [4, 192, 16], [4, 12], 12.0, 4, &DESKTOP),
-    big("broadwell", [4, 192, 16], [4, 12], 14.0, 4, &DESKTOP),
-    big("skylake", [4, 224, 16], [4, 12], 12.0, 4, &DESKTOP),
-    big("skylake-server", [4, 224, 16], [4, 14], 20.0, 4, &SERVER),
-    big("sunny-cove", [5, 352, 17], [5, 13], 14.0, 8, &DESKTOP),
-    big("willow-cove", [5, 352, 17], [5, 14], 14.0, 8, &DESKTOP),
-    big("golden-cove", [6, 512, 17], [5, 15], 16.0, 8, &DESKTOP),
-    big(
-        "golden-cove-server",
-        [6, 512, 17],
-        [5, 15],
-        33.0,
-        8,
-        &SERVER,
-    ),
-    big("raptor-cove", [6, 512, 17], [5, 16], 15.0, 8, &DESKTOP),
-    big(
-        "raptor-cove-server",
-        [6, 512, 17],
-        [5, 16],
-        33.0,
-        8,
-        &SERVER,
-    ),
-    big("redwood-cove", [6, 512, 17], [5, 16], 17.0, 8, &DESKTOP),
-    big(
-        "redwood-cove-server",
-        [6, 512, 17],
-        [5, 16],
-        35.0,
-        8,
-        &SERVER,
-    ),
-    big("lion-cove", [8, 576, 18], [4, 17], 15.0, 10, &DESKTOP),
-    big("cougar-cove", [8, 576, 18], [4, 17], 15.0, 10, &DESKTOP),
-    // Intel, small
-    in_order("bonnell", [2, 13], [3, 16], 20.0, 2, &EFFICIENT),
-    big("silvermont", [2, 32, 10], [3, 13], 20.0, 2, &EFFICIENT),
-    big("goldmont", [3, 78, 13], [3, 17], 20.0, 4, &EFFICIENT),
-    big("tremont", [4, 208, 13], [3, 17], 18.0, 4, &EFFICIENT),
-    big("gracemont", [5, 256, 13], [3, 20], 18.0, 6, &EFFICIENT),
-    big("crestmont", [6, 256, 13], [3, 20], 20.0, 8, &EFFICIENT),
-    big(
-        "crestmont-server",
-        [6, 256, 13],
-        [3, 17],
-        35.0,
-        8,
-        &EFFICIENT,
-    ),
-    big("skymont", [8, 416, 13], [4, 19], 20.0, 8, &EFFICIENT),
-    big("darkmont", [8, 416, 13], [4, 19], 20.0, 8, &EFFICIENT),
-    // AMD
-    big("k10", [3, 72, 12], [3, 15], 20.0, 4, &OLD),
-    big("bulldozer", [4, 128, 20], [4, 20], 22.0, 6, &OLD),
-    big("zen", [6, 192, 16], [4, 12], 10.0, 6, &DESKTOP),
-    big("zen2", [6, 224, 16], [4, 12], 10.0, 6, &DESKTOP),
-    big("zen3", [6, 256, 13], [4, 12], 11.0, 6, &DESKTOP),
-    big("zen4", [6, 320, 13], [4, 14], 10.5, 6, &DESKTOP),
-    big("zen4c", [6, 320, 13], [4, 14], 16.0, 6, &EFFICIENT),
-    big("zen5", [8, 448, 13], [4, 14], 10.0, 6, &DESKTOP),
-    big("zen5c", [8, 448, 13], [4, 14], 15.0, 6, &EFFICIENT),
-    // Arm
-    in_order("cortex-a35", [1, 8], [3, 14], 20.0, 6, &LITTLE),
-    in_order("cortex-a53", [2, 8], [3, 15], 20.0, 6, &LITTLE),
-    in_order("cortex-a55", [2, 8], [3, 9], 20.0, 6, &LITTLE),
-    in_order("cortex-a510", [3, 9], [3, 9], 20.0, 6, &LITTLE),
-    in_order("cortex-a520", [3, 9], [3, 9], 20.0, 6, &LITTLE),
-    big("cortex-a57", [3, 128, 16], [4, 21], 20.0, 6, &MIDDLE),
-    big("cortex-a72", [3, 128, 15], [4, 18], 20.0, 6, &MIDDLE),
-    big("cortex-a73", [2, 64, 12], [3, 18], 20.0, 6, &MIDDLE),
-    big("cortex-a75", [3, 128, 12], [4, 9], 18.0, 6, &MIDDLE),
-    big("cortex-a76", [4, 128, 11], [4, 9], 16.0, 6, &MIDDLE),
-    big("cortex-a77", [6, 160, 11], [4, 9], 16.0, 6, &MOBILE),
-    big("cortex-a78", [6, 160, 11], [4, 9], 16.0, 6, &MIDDLE),
-    big("cortex-a710", [5, 160, 11], [4, 9], 16.0, 6, &MIDDLE),
-    big("cortex-a715", [5, 192, 11], [4, 9], 16.0, 6, &MIDDLE),
-    big("cortex-a720", [5, 192, 11], [4, 9], 16.0, 6, &MIDDLE),
-    big("cortex-a725", [5, 224, 11], [4, 9], 16.0, 6, &MIDDLE),
-    big("cortex-x1", [8, 224, 11], [4, 10], 15.0, 6, &MOBILE),
-    big("cortex-x2", [8, 288, 11], [4, 10], 15.0, 6, &MOBILE),
-    big("cortex-x3", [6, 320, 12], [4, 10], 15.0, 6, &MOBILE),
-    big("cortex-x4", [10, 384, 12], [4, 12], 15.0, 6, &MOBILE),
-    big("cortex-x925", [10, 750, 12], [4, 13], 15.0, 6, &MOBILE),
-    big("neoverse-n1", [4, 128, 11], [4, 11], 30.0, 6, &SERVER),
-    big("neoverse-n2", [5, 160, 11], [4, 13], 32.0, 6, &SERVER),
-    big("neoverse-v1", [8, 256, 11], [4, 13], 32.0, 6, &SERVER),
-    big("neoverse-v2", [8, 320, 11], [4, 13], 35.0, 6, &SERVER),
-    big("oryon", [8, 650, 13], [3, 17], 30.0, 6, &MOBILE),
-    // Apple
-    big("icestorm", [4, 110, 11], [3, 15], 30.0, 8, &LITTLE),
-    big("firestorm", [8, 630, 13], [3, 18], 30.0, 8, &MOBILE),
-    big("blizzard", [5, 110, 11], [3, 15], 30.0, 8, &LITTLE),
-    big("avalanche", [8, 630, 13], [3, 18], 30.0, 8, &MOBILE),
-];
+fn find(matches: impl Fn(&Uarch) -> bool) -> &'static Uarch {
+    let row = REGISTRY.cores.iter().find(|row| matches(row));
+    row.unwrap_or(generic())
+}
 
 /// Returns the row of that name, or else the generic one.
 pub(super) fn named(name: &str) -> &'static Uarch {
-    TABLE.iter().find(|u| u.name == name).unwrap_or(&GENERIC)
+    find(|row| row.name == name)
+}
+
+/// True for an Intel processor with several types of core.
+pub(super) fn is_hybrid(family: u32, model: u32) -> bool {
+    family == 6 && REGISTRY.hybrid(model).is_some()
+}
+
+/// Returns an Intel core; the big core of a hybrid if the kind is unknown.
+pub(super) fn intel(family: u32, model: u32, kind: Option<HybridPmu>) -> &'static Uarch {
+    let kind = kind.unwrap_or(HybridPmu::Core) as usize;
+    match REGISTRY.hybrid(model) {
+        _ if family != 6 => generic(),
+        Some(hybrid) => named(&hybrid.cores[kind]),
+        None => find(|row| row.intel.contains(&model)),
+    }
+}
+
+/// Returns an AMD core. Compact cores carry the model number of the big cores beside them and are distinguished later, by clock.
+pub(super) fn amd(family: u32, model: u32) -> &'static Uarch {
+    let covers = |[of, first, last]: &[u32; 3]| *of == family && (*first..=*last).contains(&model);
+    find(|row| row.amd.iter().any(covers))
+}
+
+/// Returns the Arm core of a part number.
+pub(super) fn arm(part: Option<ArmPart>) -> &'static Uarch {
+    let is = |code: &u32| part == Some(ArmPart::of_code(*code));
+    find(|row| row.arm.iter().any(is))
+}
+
+impl Uarch {
+    /// Returns the size of a cache in KiB; `None` if designs differ or the core is unknown.
+    pub(super) fn cache_kib(&self, level: usize) -> Option<u32> {
+        self.kib.get(level.checked_sub(1)?).copied()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
-    fn rows_have_names_of_their_own() {
-        for (i, row) in TABLE.iter().enumerate() {
+    fn rows_are_sound_and_no_two_have_a_name_or_a_model_number_in_common() {
+        let registry = Registry::parse().unwrap();
+        let mut known = BTreeSet::new();
+        let mut add = |key: String| assert!(known.insert(key.clone()), "{key} is there twice");
+        for row in registry.cores.iter().chain([&registry.generic]) {
+            add(row.name.clone());
+            row.intel
+                .iter()
+                .for_each(|model| add(format!("intel {model:#x}")));
+            row.arm
+                .iter()
+                .for_each(|code| add(format!("arm {code:#x}")));
+            for [family, first, last] in &row.amd {
+                assert!(first <= last && *last <= 0xff, "{}", row.name);
+                (*first..=*last).for_each(|model| add(format!("amd {family:#x} {model:#x}")));
+            }
+            let cycles = [
+                row.width,
+                row.window,
+                row.penalty,
+                row.l1_cycles,
+                row.counters,
+            ];
+            assert!(cycles.iter().all(|value| *value > 0), "{}", row.name);
             assert!(
-                TABLE[..i].iter().all(|other| other.name != row.name),
-                "{} is there twice",
+                row.l2_cycles > row.l1_cycles && row.l3_ns > 0.0,
+                "{}",
                 row.name
             );
+            assert!(registry.power.contains_key(&row.class), "{}", row.class);
+        }
+        for hybrid in &registry.hybrids {
+            hybrid
+                .models
+                .iter()
+                .for_each(|model| add(format!("intel {model:#x}")));
+            for core in &hybrid.cores {
+                assert!(registry.cores.iter().any(|row| row.name == *core), "{core}");
+            }
+        }
+        for power in registry.power.values() {
+            assert!(power.active_w > power.idle_w && power.instruction_nj > 0.0);
         }
     }
 }

@@ -1,16 +1,16 @@
 //! Run-queue latencies of threads: time in which they are runnable and wait for a CPU. Those after a wake-up are wakeup
 //! latencies.
 //!
-//! Input: processes. Output: [`ThreadWaits`] since the last sample, from a [`Source`]. [`Schedstat`] reads the kernel's sums,
+//! Input: processes. Output: [`ThreadWaits`] since the last sample, from a [`WaitSource`]. [`Schedstat`] reads the kernel's sums,
 //! which needs no privilege and gives totals and means. BPF programs (crate `bpf`) measure each wait, which also gives
 //! percentiles.
 
 mod schedstat;
 
 pub use countersteer_model::latency::Histogram;
-pub use schedstat::Schedstat;
+pub use schedstat::{Schedstat, ThreadSums};
 
-pub use crate::procfs::Sums;
+pub use crate::procfs::SchedstatSums;
 
 /// Run-queue latencies of a thread, or of several together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,12 +20,12 @@ pub struct Waits {
     /// Total of all waits, in nanoseconds.
     pub total_ns: u64,
     /// Individual waits; `None` if they were not measured.
-    pub measured: Option<Measured>,
+    pub measured: Option<MeasuredWaits>,
 }
 
 /// Waits measured individually.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Measured {
+pub struct MeasuredWaits {
     /// Waits after a wake-up.
     pub woken: Histogram,
     /// Waits after a preemption.
@@ -36,8 +36,10 @@ pub struct Measured {
 /// New waits of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadWaits {
+    /// Process of the thread; the TID itself if the source reads only this thread.
     pub pid: u32,
     pub tid: u32,
+    /// Name of the thread; empty if unknown.
     pub name: String,
     pub ended: bool,
     /// Waits since the last sample.
@@ -55,9 +57,13 @@ pub struct Whose {
 }
 
 /// Source of threads' run-queue latencies.
-pub trait Source: Send {
+pub trait WaitSource: Send {
     /// Begins to read a process with all its threads and descendants.
     fn follow(&mut self, pid: u32);
+
+    /// Begins to read a thread that the caller observes: from its start if it is new, else from now on. Returns its process if
+    /// the source reads all threads of that.
+    fn follow_thread(&mut self, tid: u32, is_new: bool) -> Option<u32>;
 
     /// Passes on the new waits of each thread that waited since the last sample, or exited.
     fn read(&mut self, hear: &mut dyn FnMut(ThreadWaits));
@@ -90,7 +96,7 @@ impl Waits {
     }
 }
 
-impl Measured {
+impl MeasuredWaits {
     pub fn add(&mut self, other: &Self) {
         self.woken.add(&other.woken);
         self.preempted.add(&other.preempted);
@@ -114,10 +120,10 @@ mod tests {
     fn percentiles_are_of_waits_that_were_all_measured() {
         let mut woken = Histogram::default();
         woken.record(1000, 2);
-        let measured = Measured {
+        let measured = MeasuredWaits {
             woken,
             longest_ns: 1000,
-            ..Measured::default()
+            ..MeasuredWaits::default()
         };
         let one = Waits {
             times: 2,

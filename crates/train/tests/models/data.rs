@@ -58,7 +58,7 @@ fn families_weigh_alike_and_crossed_samples_three_times_as_much_together() {
     }
     samples.extend(crossed);
     let data = data(&samples, Target::Sf);
-    let weight = |of: &dyn Fn(&countersteer_train::data::Row) -> bool| -> f64 {
+    let weight = |of: &dyn Fn(&countersteer_train::data::TypeRow) -> bool| -> f64 {
         data.rows.iter().filter(|r| of(r)).map(|r| r.weight).sum()
     };
     for family in 0..3 {

@@ -1,5 +1,5 @@
 use countersteer_model::metric::Round;
-use countersteer_model::models::{Judged, Model, ModelFile, Target};
+use countersteer_model::models::{FixedPointModel, Judged, ModelFile, Target};
 use countersteer_model::sample::{Event, Sample, Samples};
 use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 use countersteer_train::data::Data;
@@ -119,7 +119,7 @@ fn tables_in_sixteen_bits_equal_the_sum_in_the_middle_of_their_steps() {
 #[test]
 fn what_a_file_predicts_is_the_sum_to_within_its_steps() {
     let made = made();
-    let model = Model::new(&made.file);
+    let model = FixedPointModel::new(&made.file);
     let features = &made.trained.factor.features;
     let height = |nth: usize| {
         let steps = &made.file.factor.features[nth].steps;
@@ -145,7 +145,7 @@ fn what_a_file_predicts_is_the_sum_to_within_its_steps() {
 #[test]
 fn what_was_never_seen_is_in_doubt() {
     let made = made();
-    let model = Model::new(&made.file);
+    let model = FixedPointModel::new(&made.file);
     let inside: Vec<f64> = made
         .trained
         .factor
@@ -192,7 +192,8 @@ fn a_model_that_errs_no_less_than_the_constant_is_exported_as_the_constant() {
     assert_eq!((file.judged.abstains, file.judged.r), (1.0, 0.0));
     assert!((file.judged.coverage - 0.9).abs() < 0.05);
     // The constant is applied through its file, and abstains for any counts.
-    let model = Model::new(&ModelFile::parse("constant", &file.to_toml().unwrap()).unwrap());
+    let model =
+        FixedPointModel::new(&ModelFile::parse("constant", &file.to_toml().unwrap()).unwrap());
     let trained = train(&data, &[], 6).unwrap();
     let made = Made {
         data,

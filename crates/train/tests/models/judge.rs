@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use countersteer_model::models::Target;
 use countersteer_train::data::Data;
-use countersteer_train::judge::{Verdict, judge};
+use countersteer_train::judge::{LeftOutTable, judge};
 use countersteer_train::rows::TrainingRow;
 use countersteer_train::train::train;
 
@@ -12,7 +12,7 @@ fn data(samples: &[TrainingRow]) -> Data {
     Data::new(samples, 0, &topology().core_types[0], Target::Sf)
 }
 
-fn verdict(samples: &[TrainingRow]) -> Verdict {
+fn verdict(samples: &[TrainingRow]) -> LeftOutTable {
     judge(&topology(), 0, samples, &data(samples), 6, true).unwrap()
 }
 

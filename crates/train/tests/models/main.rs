@@ -15,7 +15,7 @@ use std::path::Path;
 use countersteer_model::events::Event;
 use countersteer_model::machine::Machine;
 use countersteer_model::topology::Topology;
-use countersteer_train::rows::{Counted, TrainingRow};
+use countersteer_train::rows::{CountedInterval, TrainingRow};
 use rand::{RngExt, SeedableRng};
 
 /// Golden Cove (8 counters) and Gracemont.
@@ -43,7 +43,7 @@ pub fn interval(
         for (event, per_instruction) in events {
             counts.insert(*event, (per_instruction * INSTRUCTIONS).round());
         }
-        Counted {
+        CountedInterval {
             counts,
             run_ns: 2e7 * slower,
         }

@@ -1,12 +1,12 @@
 use countersteer_model::events::Event;
 use countersteer_model::sample::{Sample, Samples};
 use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ThreadId};
-use countersteer_train::moves::{Life, moves};
+use countersteer_train::moves::{ThreadSamples, moves};
 
 use crate::topology;
 
 /// Samples of 4 ms of a thread: core type, speed in instructions per ns, branches per instruction, and number of samples.
-fn life(stays: &[(usize, f64, f64, u32)]) -> Life {
+fn life(stays: &[(usize, f64, f64, u32)]) -> ThreadSamples {
     let mut samples = Samples::default();
     let mut at = Nanos::ZERO;
     for (core_type, speed, branches, count) in stays {
@@ -27,7 +27,7 @@ fn life(stays: &[(usize, f64, f64, u32)]) -> Life {
             );
         }
     }
-    Life {
+    ThreadSamples {
         program: "made-up".into(),
         family: "made-up".into(),
         samples,

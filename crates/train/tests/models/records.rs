@@ -1,13 +1,13 @@
 use countersteer_model::events::Event;
-use countersteer_model::sample::{Row, Sample, Samples};
+use countersteer_model::sample::{Sample, SampleRow, Samples};
 use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ThreadId};
-use countersteer_train::records::{Lack, Pass, pair};
+use countersteer_train::records::{Lack, ProgramPass, pair};
 use countersteer_train::rows::WINDOW;
 
 use crate::topology;
 
 /// Pass with samples of 10 ms: a speed (instructions per ns) for a number of windows, one after the other.
-fn pass(core_type: usize, intervals: &[(f64, f64)], branches: f64) -> Pass {
+fn pass(core_type: usize, intervals: &[(f64, f64)], branches: f64) -> ProgramPass {
     let mut samples = Samples::default();
     let mut at = Nanos::ZERO;
     for (speed, windows) in intervals {
@@ -27,7 +27,7 @@ fn pass(core_type: usize, intervals: &[(f64, f64)], branches: f64) -> Pass {
             samples.add(sample, 1, &counts);
         }
     }
-    Pass {
+    ProgramPass {
         program: "made-up".into(),
         family: "made-up".into(),
         core_type,
@@ -37,7 +37,7 @@ fn pass(core_type: usize, intervals: &[(f64, f64)], branches: f64) -> Pass {
 }
 
 /// Samples that `change` makes of these.
-fn changed(samples: &Samples, change: impl Fn(Row<'_>, &mut Samples)) -> Samples {
+fn changed(samples: &Samples, change: impl Fn(SampleRow<'_>, &mut Samples)) -> Samples {
     let mut other = Samples::default();
     samples.iter().for_each(|row| change(row, &mut other));
     other

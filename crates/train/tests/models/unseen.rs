@@ -4,7 +4,7 @@ use countersteer_model::machine::Machine;
 use countersteer_model::models::{Judged, Target};
 use countersteer_model::topology::Topology;
 use countersteer_train::rows::TrainingRow;
-use countersteer_train::unseen::{Side, carried, untrained};
+use countersteer_train::unseen::{MachineSide, carried, untrained};
 
 use crate::{additive, made_up, normal, topology};
 
@@ -26,7 +26,7 @@ fn learnt(seed: u64) -> Vec<TrainingRow> {
 fn judged(other: &Topology, there: &[TrainingRow]) -> Option<Judged> {
     let own = topology();
     let samples = learnt(1);
-    let side = Side {
+    let side = MachineSide {
         topology: &own,
         core_type: 0,
         samples: &samples,
@@ -77,7 +77,7 @@ fn machines_of_other_clocks_teach_nothing() {
 fn the_untrained_model_is_judged_by_the_same_programs() {
     let own = topology();
     let samples = learnt(1);
-    let side = Side {
+    let side = MachineSide {
         topology: &own,
         core_type: 0,
         samples: &samples,

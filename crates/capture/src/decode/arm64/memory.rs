@@ -1,16 +1,16 @@
 //! Memory accesses of A64.
 
-use super::{A, D, Decode, M, N, Word};
-use crate::block::Insn;
+use super::{A, D, Decode, InstructionWord, M, N};
+use crate::block::InsnFlow;
 
 /// Returns the decoding of a memory access with the registers it reads and writes besides its address.
 fn touches(bytes: u32, address: u64, reads: u64, writes: u64) -> Decode {
     Decode {
-        flow: Insn {
+        flow: InsnFlow {
             address,
             reads,
             writes,
-            ..Insn::default()
+            ..InsnFlow::default()
         },
         bytes: Some(bytes as u8),
         split: bytes > 8,
@@ -19,7 +19,7 @@ fn touches(bytes: u32, address: u64, reads: u64, writes: u64) -> Decode {
 }
 
 /// Decodes loads and stores (C4.1.94).
-pub fn access(w: Word) -> Decode {
+pub fn access(w: InstructionWord) -> Decode {
     let vector = w.has(26);
     let mut of = match w.bits(29, 28) {
         0b00 if vector => structures(w),
@@ -42,7 +42,7 @@ pub fn access(w: Word) -> Decode {
 }
 
 /// Decodes loads and stores of one or more whole structures, or of one element of each.
-fn structures(w: Word) -> Decode {
+fn structures(w: InstructionWord) -> Decode {
     let quad = if w.has(30) { 16 } else { 8 };
     let (registers, bytes, keeps) = if w.has(24) {
         let registers = (u32::from(w.has(13)) << 1 | w.bits(21, 21)) + 1;
@@ -79,7 +79,7 @@ fn structures(w: Word) -> Decode {
 }
 
 /// Decodes exclusive, ordered and comparing accesses.
-fn exclusive(w: Word) -> Decode {
+fn exclusive(w: InstructionWord) -> Decode {
     let (t, second, status) = (w.general(D), w.general(A), w.general(M));
     let size = 1 << w.bits(31, 30);
     let address = w.general(N);
@@ -108,7 +108,7 @@ fn exclusive(w: Word) -> Decode {
     }
 }
 
-fn literal(w: Word) -> Decode {
+fn literal(w: InstructionWord) -> Decode {
     let vector = w.has(26);
     match (w.bits(31, 30), vector) {
         // Prefetch.
@@ -118,7 +118,7 @@ fn literal(w: Word) -> Decode {
     }
 }
 
-fn ordered(w: Word) -> Decode {
+fn ordered(w: InstructionWord) -> Decode {
     let (t, address) = (w.general(D), w.general(N));
     if w.bits(23, 22) == 0 {
         touches(1 << w.bits(31, 30), address, t, 0)
@@ -127,7 +127,7 @@ fn ordered(w: Word) -> Decode {
     }
 }
 
-fn pair(w: Word) -> Decode {
+fn pair(w: InstructionWord) -> Decode {
     let vector = w.has(26);
     let each = match (vector, w.bits(31, 30)) {
         (true, size) => 4 << size,
@@ -147,7 +147,7 @@ fn pair(w: Word) -> Decode {
 }
 
 /// Decodes accesses of one register.
-fn single(w: Word) -> Decode {
+fn single(w: InstructionWord) -> Decode {
     let vector = w.has(26);
     let (t, n) = (w.register(D, vector), w.general(N));
     let size = w.bits(31, 30);

@@ -10,7 +10,7 @@ mod memory;
 mod vector;
 
 use super::Decoded;
-use crate::block::{Block, Classes, End, Insn, MemoryUse};
+use crate::block::{BlockEnd, InsnFlow, MemoryUse, PackedClasses, TranslatedBlock};
 
 const FLAGS: u64 = 1 << 31;
 /// Link register: it receives the return address of a call.
@@ -19,8 +19,8 @@ const LINK: u64 = 1 << 30;
 /// Decoded properties of an instruction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Decode {
-    flow: Insn,
-    end: End,
+    flow: InsnFlow,
+    end: BlockEnd,
     target: u64,
     /// Bytes of its memory access.
     bytes: Option<u8>,
@@ -35,9 +35,9 @@ struct Decode {
 
 /// Fields of an instruction's word.
 #[derive(Clone, Copy)]
-struct Word(u32);
+struct InstructionWord(u32);
 
-impl Word {
+impl InstructionWord {
     /// Returns the bits from `high` down to `low`, both included, numbered as in the manual.
     const fn bits(self, high: u32, low: u32) -> u32 {
         self.0 >> low & ((1 << (high - low + 1)) - 1)
@@ -81,20 +81,20 @@ const M: u32 = 16;
 
 /// Decodes the instructions of a block.
 pub fn decode<'a>(code: impl Iterator<Item = (u64, &'a [u8])>) -> Decoded {
-    let mut block = Block::default();
-    let mut classes = Classes::default();
+    let mut block = TranslatedBlock::default();
+    let mut classes = PackedClasses::default();
     let mut insns = Vec::new();
     let mut memory = Vec::new();
     let mut compared = false;
     for (pc, bytes) in code {
         let word = bytes.first_chunk().map_or(0, |b| u32::from_le_bytes(*b));
-        let mut of = one(pc, Word(word));
+        let mut of = one(pc, InstructionWord(word));
         if insns.is_empty() {
             block.pc = pc;
         }
-        of.flow.fused = compared && of.end == End::Condition && of.flow.reads & FLAGS != 0;
+        of.flow.fused = compared && of.end == BlockEnd::Condition && of.flow.reads & FLAGS != 0;
         compared = of.compares;
-        classes.branches += u64::from(of.end != End::Fall);
+        classes.branches += u64::from(of.end != BlockEnd::Fall);
         classes.fp += u64::from(of.fp);
         classes.simd += u64::from(of.simd);
         block.end = of.end;
@@ -120,7 +120,7 @@ pub fn decode<'a>(code: impl Iterator<Item = (u64, &'a [u8])>) -> Decoded {
     }
 }
 
-fn one(pc: u64, w: Word) -> Decode {
+fn one(pc: u64, w: InstructionWord) -> Decode {
     match w.bits(28, 25) {
         0b1000 | 0b1001 => immediate(w),
         0b1010 | 0b1011 => branch(pc, w),
@@ -133,11 +133,11 @@ fn one(pc: u64, w: Word) -> Decode {
 
 fn computes(operation: Operation, reads: u64, writes: u64) -> Decode {
     Decode {
-        flow: Insn {
+        flow: InsnFlow {
             reads,
             writes,
             operation: Some(operation),
-            ..Insn::default()
+            ..InsnFlow::default()
         },
         ..Decode::default()
     }
@@ -150,7 +150,7 @@ fn moves(reads: u64, writes: u64) -> Decode {
 }
 
 /// Decodes data processing with an immediate (C4.1.92).
-fn immediate(w: Word) -> Decode {
+fn immediate(w: InstructionWord) -> Decode {
     let (d, n) = (w.general(D), w.general(N));
     match w.bits(25, 23) {
         // Addresses, and additions with tags.
@@ -182,7 +182,7 @@ fn immediate(w: Word) -> Decode {
 }
 
 /// Decodes an addition or logical operation that may set the flags, or only sets the flags.
-fn with_flags(w: Word, sets: bool, reads: u64, writes: u64) -> Decode {
+fn with_flags(w: InstructionWord, sets: bool, reads: u64, writes: u64) -> Decode {
     let mut of = computes(Operation::Alu, reads, writes);
     if sets {
         of.flow.writes |= FLAGS;
@@ -192,11 +192,11 @@ fn with_flags(w: Word, sets: bool, reads: u64, writes: u64) -> Decode {
 }
 
 /// Decodes branches, exceptions and system instructions (C4.1.93).
-fn branch(pc: u64, w: Word) -> Decode {
+fn branch(pc: u64, w: InstructionWord) -> Decode {
     let jump = |end, target, reads| Decode {
-        flow: Insn {
+        flow: InsnFlow {
             reads,
-            ..Insn::default()
+            ..InsnFlow::default()
         },
         end,
         target,
@@ -204,30 +204,30 @@ fn branch(pc: u64, w: Word) -> Decode {
     };
     let to = |offset: u64| pc.wrapping_add(offset);
     if w.bits(30, 26) == 0b00101 {
-        let mut of = jump(End::Jump, to(w.offset(25, 0)), 0);
+        let mut of = jump(BlockEnd::Jump, to(w.offset(25, 0)), 0);
         if w.has(31) {
-            of.end = End::Call;
+            of.end = BlockEnd::Call;
             of.flow.writes = LINK;
         }
         return of;
     }
     match w.bits(30, 25) {
-        0b011010 => return jump(End::Condition, to(w.offset(23, 5)), w.general(0)),
-        0b011011 => return jump(End::Condition, to(w.offset(18, 5)), w.general(0)),
+        0b011010 => return jump(BlockEnd::Condition, to(w.offset(23, 5)), w.general(0)),
+        0b011011 => return jump(BlockEnd::Condition, to(w.offset(18, 5)), w.general(0)),
         _ => {}
     }
     match w.bits(31, 25) {
-        0b0101010 if w.bits(3, 1) == 0b111 => jump(End::Jump, to(w.offset(23, 5)), 0),
-        0b0101010 => jump(End::Condition, to(w.offset(23, 5)), FLAGS),
+        0b0101010 if w.bits(3, 1) == 0b111 => jump(BlockEnd::Jump, to(w.offset(23, 5)), 0),
+        0b0101010 => jump(BlockEnd::Condition, to(w.offset(23, 5)), FLAGS),
         0b1101011 => {
             // Branches with pointer authentication have the bit above set.
             let end = match w.bits(22, 21) {
-                0b00 => End::IndirectJump,
-                0b01 => End::IndirectCall,
-                _ => End::Return,
+                0b00 => BlockEnd::IndirectJump,
+                0b01 => BlockEnd::IndirectCall,
+                _ => BlockEnd::Return,
             };
             let mut of = jump(end, 0, w.general(N));
-            if end == End::IndirectCall {
+            if end == BlockEnd::IndirectCall {
                 of.flow.writes = LINK;
             }
             of
@@ -242,7 +242,7 @@ fn branch(pc: u64, w: Word) -> Decode {
 }
 
 /// Decodes data processing of registers (C4.1.95).
-fn registers(w: Word) -> Decode {
+fn registers(w: InstructionWord) -> Decode {
     let (d, n, m) = (w.general(D), w.general(N), w.general(M));
     if !w.has(28) {
         let logical = !w.has(24);

@@ -17,7 +17,7 @@ fn v<const COUNT: usize>(numbers: [u32; COUNT]) -> u64 {
 }
 
 fn of(word: u32) -> Decode {
-    one(0x1000, Word(word))
+    one(0x1000, InstructionWord(word))
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn operations_need_units_and_wait_for_registers() {
         let of = of(word);
         assert_eq!(of.flow.operation, operation, "{name}");
         assert_eq!((of.flow.reads, of.flow.writes), (reads, writes), "{name}");
-        assert_eq!((of.bytes, of.end), (None, End::Fall), "{name}");
+        assert_eq!((of.bytes, of.end), (None, BlockEnd::Fall), "{name}");
     }
     let class = |word| (of(word).fp, of(word).simd);
     assert_eq!(class(0x1e62_2820), (true, false), "fadd d0, d1, d2");
@@ -326,10 +326,17 @@ fn operations_need_units_and_wait_for_registers() {
 #[test]
 fn branches_have_targets_and_pairs_fuse() {
     let cases = [
-        (0x5400_0040, End::Condition, 0x1008, FLAGS, 0, "b.eq .+8"),
+        (
+            0x5400_0040,
+            BlockEnd::Condition,
+            0x1008,
+            FLAGS,
+            0,
+            "b.eq .+8",
+        ),
         (
             0xb4ff_ffe3,
-            End::Condition,
+            BlockEnd::Condition,
             0x0ffc,
             x([3]),
             0,
@@ -337,17 +344,24 @@ fn branches_have_targets_and_pairs_fuse() {
         ),
         (
             0x3718_0004,
-            End::Condition,
+            BlockEnd::Condition,
             0x1000,
             x([4]),
             0,
             "tbnz w4, #3, .",
         ),
-        (0x1400_0000, End::Jump, 0x1000, 0, 0, "b ."),
-        (0x97ff_ffff, End::Call, 0x0ffc, 0, LINK, "bl .-4"),
-        (0xd63f_0100, End::IndirectCall, 0, x([8]), LINK, "blr x8"),
-        (0xd61f_0200, End::IndirectJump, 0, x([16]), 0, "br x16"),
-        (0xd65f_03c0, End::Return, 0, x([30]), 0, "ret"),
+        (0x1400_0000, BlockEnd::Jump, 0x1000, 0, 0, "b ."),
+        (0x97ff_ffff, BlockEnd::Call, 0x0ffc, 0, LINK, "bl .-4"),
+        (
+            0xd63f_0100,
+            BlockEnd::IndirectCall,
+            0,
+            x([8]),
+            LINK,
+            "blr x8",
+        ),
+        (0xd61f_0200, BlockEnd::IndirectJump, 0, x([16]), 0, "br x16"),
+        (0xd65f_03c0, BlockEnd::Return, 0, x([30]), 0, "ret"),
     ];
     for (word, end, target, reads, writes, name) in cases {
         let of = of(word);
@@ -365,7 +379,7 @@ fn branches_have_targets_and_pairs_fuse() {
         (0x1000, 0x1004, 0x1008, 0x100c)
     );
     assert_eq!(
-        (block.count, Classes::unpack(block.classes).branches),
+        (block.count, PackedClasses::unpack(block.classes).branches),
         (2, 1)
     );
     assert_eq!([false, true], [0, 1].map(|at: usize| block.insns[at].fused));

@@ -2,10 +2,10 @@
 
 use countersteer_model::profile::Operation;
 
-use super::{A, D, Decode, FLAGS, M, N, Word, computes, moves};
+use super::{A, D, Decode, FLAGS, InstructionWord, M, N, computes, moves};
 
 /// Decodes scalar floating point, vectors and cryptography (C4.1.96).
-pub fn operation(w: Word) -> Decode {
+pub fn operation(w: InstructionWord) -> Decode {
     if w.has(28) && !w.has(30) {
         let mut of = scalar(w);
         of.fp = true;
@@ -23,7 +23,7 @@ pub fn operation(w: Word) -> Decode {
     of
 }
 
-fn scalar(w: Word) -> Decode {
+fn scalar(w: InstructionWord) -> Decode {
     use Operation::{FpAdd, FpDivide, FpMultiply};
     let (d, n, m) = (w.vector(D), w.vector(N), w.vector(M));
     if w.has(24) {
@@ -62,7 +62,7 @@ fn scalar(w: Word) -> Decode {
     }
 }
 
-fn vector(w: Word) -> Decode {
+fn vector(w: InstructionWord) -> Decode {
     let (d, n, m) = (w.vector(D), w.vector(N), w.vector(M));
     let simd = |reads, writes| computes(Operation::Simd, reads, writes);
     // SHA-512, SHA-3 and SM instructions, on up to four registers.
@@ -94,7 +94,7 @@ fn vector(w: Word) -> Decode {
 }
 
 /// Decodes vector operations on three registers of one width.
-fn same(w: Word) -> Decode {
+fn same(w: InstructionWord) -> Decode {
     use Operation::{FpAdd, FpDivide, FpMultiply, Simd};
     let (d, n, m) = (w.vector(D), w.vector(N), w.vector(M));
     let other = w.has(29);
@@ -118,7 +118,7 @@ fn same(w: Word) -> Decode {
 }
 
 /// Decodes vector operations on one register.
-fn of_two(w: Word) -> Decode {
+fn of_two(w: InstructionWord) -> Decode {
     use Operation::{FpAdd, FpDivide, FpMultiply, Simd};
     let (d, n) = (w.vector(D), w.vector(N));
     // Cryptographic instructions also read their destination.
@@ -140,7 +140,7 @@ fn of_two(w: Word) -> Decode {
 }
 
 /// Decodes vector operations with one element of the second register.
-fn element(w: Word) -> Decode {
+fn element(w: InstructionWord) -> Decode {
     use Operation::{FpMultiply, Simd};
     let reads = w.vector(N) | w.vector(M);
     let d = w.vector(D);
@@ -152,7 +152,7 @@ fn element(w: Word) -> Decode {
     }
 }
 
-fn immediate_or_shift(w: Word) -> Decode {
+fn immediate_or_shift(w: InstructionWord) -> Decode {
     let (d, n) = (w.vector(D), w.vector(N));
     if w.bits(22, 19) == 0 {
         // Instructions that set or clear bits of their destination.
@@ -176,7 +176,7 @@ fn immediate_or_shift(w: Word) -> Decode {
     computes(operation, n | kept, d)
 }
 
-fn copy_or_permute(w: Word) -> Decode {
+fn copy_or_permute(w: InstructionWord) -> Decode {
     let (d, n, m) = (w.vector(D), w.vector(N), w.vector(M));
     let simd = |reads, writes| computes(Operation::Simd, reads, writes);
     let copies = w.bits(23, 21) == 0 && !w.has(15) && w.has(10);

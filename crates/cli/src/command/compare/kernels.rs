@@ -4,18 +4,18 @@
 //! policy's gain over `linux` by kernel. The better a later kernel places threads, the smaller is a policy's gain.
 
 use countersteer_report::judge::{Ranked, Ranking};
-use countersteer_report::table::{self, Judged};
+use countersteer_report::table::{self, JudgedComparison};
 use serde::Serialize;
 
-use super::{Args, check, print, print_json, simulate, sweep, tables};
-use crate::error::{Kind, failure};
+use super::{CompareArgs, check, print, print_json, simulate, sweep, tables};
+use crate::error::{FaultKind, failure};
 
 /// Results of the comparison under one kernel release.
 #[derive(Serialize)]
 struct Under<'a> {
     kernel: &'a str,
     #[serde(flatten)]
-    judged: Judged<'a>,
+    judged: JudgedComparison<'a>,
 }
 
 #[derive(Serialize)]
@@ -24,10 +24,10 @@ struct Output<'a> {
 }
 
 /// Compares the policies under each kernel release, and prints the results.
-pub fn compare(args: &Args, kernels: &[String]) -> anyhow::Result<()> {
+pub fn compare(args: &CompareArgs, kernels: &[String]) -> anyhow::Result<()> {
     if args.csv || args.report.is_some() || args.output.is_some() {
         let why = "--csv, --report and --output are for one kernel: name one with --kernel, or use --json";
-        return Err(failure(Kind::Usage, why));
+        return Err(failure(FaultKind::Usage, why));
     }
     let mut sweep = sweep(args)?;
     check(&sweep)?;
@@ -39,7 +39,7 @@ pub fn compare(args: &Args, kernels: &[String]) -> anyhow::Result<()> {
     if args.json {
         let under = kernels.iter().zip(&compared).map(|(kernel, done)| Under {
             kernel,
-            judged: Judged::new(done.runs.clone(), &done.rankings),
+            judged: JudgedComparison::new(done.runs.clone(), &done.rankings),
         });
         return print_json(&Output {
             kernels: under.collect(),

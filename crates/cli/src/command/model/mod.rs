@@ -1,36 +1,21 @@
 //! `steer model`: lists, shows, trains and evaluates models of speed-up and energy factors.
 
 mod eval;
-mod passes;
-mod rules;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use countersteer_files::name as raw;
-use countersteer_lab::{experiment, models};
-use countersteer_model::models::{Judged, ModelFile, Target, shipped};
-use countersteer_model::profile::Profile;
-use countersteer_model::suggestion::suggestion;
-use countersteer_model::topology::Topology;
+use countersteer_lab::models;
+use countersteer_model::models::swaps::SwapFile;
 use countersteer_report::table::{divided, plain};
 use countersteer_report::write_atomically;
-use countersteer_train::data::missing;
-use countersteer_train::model;
-use countersteer_train::moves::moves;
-use countersteer_train::records::{Paired, pair};
-use countersteer_train::rows::{TrainingRow, crossed, rows};
-use serde::Serialize;
+use countersteer_train::material::{Material, TrainedModel, materials, rules};
 
 use super::{print, print_json};
-use crate::error::{Kind, failure};
-use crate::library;
 use crate::output::make_folder;
 
 /// Subcommands of `steer model`.
 #[derive(Debug, clap::Subcommand)]
-pub enum Args {
+pub enum ModelArgs {
     /// List your own models, then the shipped models; for the same machine, your own models take precedence
     List {
         /// Print JSON: an array of objects with `path`, `target`, `machine`, `core_type` and `judged`
@@ -87,31 +72,33 @@ pub enum Args {
 }
 
 /// Runs `steer model`.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub fn run(args: ModelArgs) -> anyhow::Result<()> {
     match args {
-        Args::List { json } => list(json),
-        Args::Show { model, json } => show(&model, json),
-        Args::Train {
+        ModelArgs::List { json } => list(json),
+        ModelArgs::Show { model, json } => show(&model, json),
+        ModelArgs::Train {
             machines,
             from,
             output,
         } => {
             let output = output.map_or_else(models::own_folder, Ok)?;
-            materials(&machines, &from)?.try_for_each(|material| {
-                let material = material?;
-                material.train(&output, material.targets())
+            materials(&machines, &from)
+                .try_for_each(|material| said(material)?.train(|model| write(&output, model)))
+        }
+        ModelArgs::Rules { machines, output } => {
+            make_folder(&output)?;
+            rules(&machines, |machine, file| {
+                let path = output.join(format!("{machine}.swaps.toml"));
+                write_rules(&path, file)
             })
         }
-        Args::Rules { machines, output } => {
-            rules::run(&self::machines(&machines), &programs()?, &output)
-        }
-        Args::Eval {
+        ModelArgs::Eval {
             machines,
             from,
             unseen_machine,
             json,
         } => {
-            let materials = materials(&machines, &from)?;
+            let materials = materials(&machines, &from);
             if unseen_machine {
                 eval::unseen_machines(materials, json)
             } else {
@@ -121,27 +108,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-#[derive(Serialize)]
-struct Row<'a> {
-    path: String,
-    target: Target,
-    machine: &'a str,
-    core_type: &'a str,
-    judged: Judged,
-}
-
 fn list(json: bool) -> anyhow::Result<()> {
-    let models = known()?;
-    let rows: Vec<Row<'_>> = models
-        .iter()
-        .map(|(path, file)| Row {
-            path: path.clone(),
-            target: file.target,
-            machine: &file.machine,
-            core_type: &file.core_type,
-            judged: file.judged,
-        })
-        .collect();
+    let rows = models::known()?;
     if json {
         return print_json(&rows);
     }
@@ -169,26 +137,8 @@ fn list(json: bool) -> anyhow::Result<()> {
     print(&divided(&heads, &cells.collect::<Vec<_>>(), 1))
 }
 
-/// Returns all models with their paths: the user's own models first, then the shipped ones, each sorted by path.
-fn known() -> anyhow::Result<Vec<(String, ModelFile)>> {
-    let own = models::all()?.into_iter();
-    let own = own.map(|found| (found.path.display().to_string(), found.file));
-    Ok(own.chain(shipped()).collect())
-}
-
 fn show(name: &str, json: bool) -> anyhow::Result<()> {
-    let known = shipped();
-    let file = match known.iter().find(|(path, _)| *path == name) {
-        Some((_, file)) => file.clone(),
-        None if raw::path(name.as_ref()).exists() => models::read(Path::new(name))?,
-        None => {
-            let known = known.iter().map(|(path, _)| path.as_str());
-            let near = suggestion(name, known);
-            let why =
-                format!("there is no model `{name}`{near}; `steer model list` prints all models");
-            return Err(failure(Kind::Usage, why));
-        }
-    };
+    let file = models::by_name(name)?;
     if json {
         return print_json(&file);
     }
@@ -223,210 +173,39 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// Number of crossed training samples per phase; each combines the computation of one program with memory accesses of another.
-const CROSSED: usize = 4;
-const SEED: u64 = 1;
-
-/// Training and test data for the models of one machine.
-struct Material {
-    topology: Arc<Topology>,
-    samples: Vec<TrainingRow>,
-    trained_on: String,
-}
-
-impl Material {
-    fn new(machine: &str) -> anyhow::Result<Option<Self>> {
-        let topology = Arc::clone(&experiment::machine(machine)?.topology);
-        if topology.core_types.len() < 2 {
-            return Ok(None);
-        }
-        let programs = programs()?;
-        let mut all = rows(&topology, &programs)?;
-        let own = all.len();
-        all.extend(crossed(&topology, &programs, CROSSED, SEED)?);
-        let mut families: Vec<&String> = programs.iter().map(|(family, _)| family).collect();
-        families.sort();
-        families.dedup();
-        let trained_on = format!(
-            "{own} intervals of {} recorded programs in {} families, and {} crossed of two, simulated alone",
-            programs.len(),
-            families.len(),
-            all.len() - own,
-        );
-        Ok(Some(Self {
-            topology,
-            samples: all,
-            trained_on,
-        }))
+/// Prints the notes about training data.
+fn said(material: anyhow::Result<Material>) -> anyhow::Result<Material> {
+    let material = material?;
+    for note in &material.notes {
+        eprintln!("steer: {note}");
     }
-}
-
-/// Returns the shipped recorded programs, each with the name of its family.
-fn programs() -> anyhow::Result<Vec<(String, Arc<Profile>)>> {
-    let families = library::families();
-    let of = |text: library::Text| {
-        let profile = Profile::parse(&text.path, &text.text)?;
-        let family = families.get(profile.name());
-        let family = family.cloned().unwrap_or_else(|| profile.name().into());
-        Ok((family, Arc::new(profile)))
-    };
-    library::recorded().into_iter().map(of).collect()
-}
-
-fn machines(named: &[String]) -> Vec<String> {
-    if named.is_empty() {
-        library::machine_names()
-    } else {
-        named.to_vec()
-    }
-}
-
-/// Returns the training data of each named machine, or of the machine of the records if there are any.
-fn materials(
-    named: &[String],
-    records: &[PathBuf],
-) -> anyhow::Result<Box<dyn Iterator<Item = anyhow::Result<Material>>>> {
-    if !records.is_empty() {
-        return Ok(Box::new(std::iter::once(from_records(records))));
-    }
-    let of = |machine: String| Material::new(&machine).transpose();
-    Ok(Box::new(machines(named).into_iter().filter_map(of)))
-}
-
-/// Minimum number of program families for training, because the prediction intervals are computed from held-out families.
-const LEAST_FAMILIES: usize = 4;
-
-/// Minimum number of moves for training on moves alone.
-const LEAST_MOVES: usize = 30;
-
-fn from_records(records: &[PathBuf]) -> anyhow::Result<Material> {
-    let read = passes::read(records)?;
-    let moves = moves(&read.topology, &read.lives);
-    let paired = pair(&read.topology, &read.passes);
-    let lists = [Ok(&read.left_out), paired.as_ref().map(|p| &p.left_out)];
-    for why in lists.into_iter().flat_map(Result::into_iter).flatten() {
-        eprintln!("steer: omitted: {why}");
-    }
-    let paired = match paired {
-        Err(_) if !moves.rows.is_empty() => Paired::default(),
-        paired => paired.map_err(|lack| {
-            let why = format!(
-                "{lack}\nrecord each program once on each core type: taskset -c CPUS steer stat -e instructions,cycles,... -i 10ms -o DIR -- PROGRAM"
-            );
-            failure(Kind::BadInput, why)
-        })?,
-    };
-    let mut parts = Vec::new();
-    if !paired.samples.is_empty() {
-        parts.push(format!(
-            "{} phases in {} windows, {} of which drifted",
-            paired.samples.len(),
-            paired.windows,
-            paired.drifted
-        ));
-    }
-    if !read.lives.is_empty() {
-        parts.push(format!(
-            "{} moves of threads, {} of which paid ({} others were too short, {} drifted)",
-            moves.rows.len(),
-            moves.paid,
-            moves.short,
-            moves.drifted
-        ));
-    }
-    let phases = paired.samples.len();
-    if phases == 0 && moves.rows.len() < LEAST_MOVES {
-        let why = format!(
-            "{}: too few for a model and its intervals, it takes {LEAST_MOVES} moves; record longer runs, or more of them",
-            parts.join("; ")
-        );
-        return Err(failure(Kind::BadInput, why));
-    }
-    let mut samples = paired.samples;
-    samples.extend(moves.rows);
-    let families: BTreeSet<&String> = samples.iter().flat_map(|s| &s.families).collect();
-    if families.len() < LEAST_FAMILIES {
-        let why = format!(
-            "programs of {} families are too few for a model and its intervals: it takes {LEAST_FAMILIES}",
-            families.len()
-        );
-        return Err(failure(Kind::BadInput, why));
-    }
-    let trained_on = format!(
-        "{} of programs in {} families, out of {} records",
-        parts.join("; "),
-        families.len(),
-        records.len(),
-    );
-    let material = Material {
-        topology: read.topology,
-        trained_on,
-        samples,
-    };
-    material.say_missing();
     Ok(material)
 }
 
-impl Material {
-    /// Prints the events that too few samples contain, and reports if there can be no models of energy factors.
-    fn say_missing(&self) {
-        for (row, core_type) in self.topology.core_types.iter().enumerate() {
-            let missing = missing(&self.samples, row, core_type);
-            if !missing.is_empty() {
-                let names: Vec<&str> = missing.iter().map(|event| event.def().name).collect();
-                eprintln!(
-                    "steer: {}: no ratios of {}: fewer than half of the phases have them",
-                    core_type.name,
-                    names.join(", ")
-                );
-            }
-        }
-        if !self.targets().contains(&Target::Ef) {
-            eprintln!(
-                "steer: no models of ef: `energy_nj` was not counted on both the fastest and the slowest core type"
-            );
-        }
-    }
+/// Writes a model below a folder, and prints its accuracy.
+fn write(folder: &Path, model: &TrainedModel) -> anyhow::Result<()> {
+    let path = model.write(folder)?;
+    let judged = model.file.judged;
+    let what = if judged.beats_constant() {
+        format!("r {:.2}, error {}", judged.r, percent(judged.mape))
+    } else {
+        "only the constant, because the model was no better".into()
+    };
+    let constant = percent(judged.constant_mape);
+    eprintln!("steer: {}: {what} (constant {constant})", path.display());
+    Ok(())
+}
 
-    /// Returns the targets (speed-up and energy factor) for which the samples suffice.
-    fn targets(&self) -> &'static [Target] {
-        if self.samples.iter().any(|s| s.energy_factor().is_finite()) {
-            &Target::ALL
-        } else {
-            &[Target::Sf]
-        }
-    }
-
-    /// Trains a model for each core type and target, and writes each to a file below `output`.
-    fn train(&self, output: &Path, targets: &[Target]) -> anyhow::Result<()> {
-        let topology = &self.topology;
-        for (row, core_type) in topology.core_types.iter().enumerate() {
-            for target in targets {
-                let trained_on = self.trained_on.clone();
-                let file = model::model(topology, row, &self.samples, *target, trained_on)
-                    .ok_or_else(|| self.too_few(row))?;
-                let folder = output.join(&core_type.name);
-                make_folder(&folder)?;
-                let path = folder.join(format!("{}.{}.toml", topology.name, target.name()));
-                write_atomically(&path, file.to_toml()?.as_bytes())?;
-                let judged = file.judged;
-                let what = if file.judged.beats_constant() {
-                    format!("r {:.2}, error {}", judged.r, percent(judged.mape))
-                } else {
-                    "only the constant, because the model was no better".into()
-                };
-                let constant = percent(judged.constant_mape);
-                eprintln!("steer: {}: {what} (constant {constant})", path.display());
-            }
-        }
-        Ok(())
-    }
-
-    fn too_few(&self, core_type: usize) -> anyhow::Error {
-        let Topology {
-            name, core_types, ..
-        } = &*self.topology;
-        let why = format!("{name}: too few samples on {}", core_types[core_type].name);
-        failure(Kind::BadInput, why)
-    }
+fn write_rules(path: &Path, file: &SwapFile) -> anyhow::Result<()> {
+    write_atomically(path, file.to_toml()?.as_bytes())?;
+    let judged = file.judged;
+    eprintln!(
+        "steer: {}: {} rules; of held-out pairs {:.0} % are swapped, {:.0} % of them correctly, saving {:.1} %",
+        path.display(),
+        file.rule.len(),
+        100.0 * judged.exchanged,
+        100.0 * judged.right,
+        100.0 * judged.saving,
+    );
+    Ok(())
 }

@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
-use countersteer_lab::company::{self, Company, Part};
+use countersteer_lab::company::{self, CacheCompany, ProgramPart};
 use countersteer_lab::experiment;
 use countersteer_report::number;
 use countersteer_report::table::plain;
 
-use super::{Args, in_units};
+use super::{MrcArgs, in_units};
 use crate::command::{print, print_json};
 
-pub(super) fn run(args: &Args, machine: &str) -> anyhow::Result<()> {
+pub(super) fn run(args: &MrcArgs, machine: &str) -> anyhow::Result<()> {
     let machine = experiment::machine(machine)?;
     let programs = args.inputs.iter().map(PathBuf::as_path);
     let programs = programs
@@ -29,11 +29,11 @@ pub(super) fn run(args: &Args, machine: &str) -> anyhow::Result<()> {
     print(&text(&found))
 }
 
-fn text(found: &Company) -> String {
+fn text(found: &CacheCompany) -> String {
     let head = [
         "cache", "program", "holds", "part", "MPKI", "alone", "IPC", "alone",
     ];
-    let row = |bytes: u64, name: &str, part: &Part| -> Vec<String> {
+    let row = |bytes: u64, name: &str, part: &ProgramPart| -> Vec<String> {
         vec![
             in_units(bytes),
             name.to_owned(),

@@ -6,11 +6,11 @@ use countersteer_report::readings::Style;
 use countersteer_sysfs::procfs::PROC;
 use countersteer_sysfs::waits::Whose;
 
-use super::{Args, RowPer, style};
-use crate::waits::{By, Meter, Watch, for_record, json_lines, text};
+use super::{RowPer, StatArgs, style};
+use crate::waits::{LatencySource, WaitGrouping, WaitWatch, for_record, json_lines, text};
 
 /// Starts to read the wait times of the counted threads.
-pub(super) fn watch(args: &Args) -> anyhow::Result<Watch> {
+pub(super) fn watch(args: &StatArgs) -> anyhow::Result<WaitWatch> {
     let whose = Whose {
         children: !args.command.is_empty(),
         pids: args
@@ -21,27 +21,29 @@ pub(super) fn watch(args: &Args) -> anyhow::Result<Watch> {
             .collect(),
         all: args.all,
     };
-    Watch::start(Meter::open(&whose, args.counted.bpf)?)
+    WaitWatch::start(LatencySource::open(&whose, args.counted.bpf)?)
 }
 
 /// Prints the wait times. Returns them as JSON text for the record.
-pub(super) fn tell(watch: Watch, args: &Args, out: &mut dyn Write) -> anyhow::Result<String> {
-    let (meter, mut book) = watch.finish()?;
-    if !args.tid.is_empty() {
-        book.keep(&args.tid);
-    }
+pub(super) fn tell(
+    watch: WaitWatch,
+    args: &StatArgs,
+    out: &mut dyn Write,
+) -> anyhow::Result<String> {
+    let (latency, book) = watch.finish()?;
     let by = match args.per {
-        None | Some(RowPer::Thread) => By::Thread,
-        Some(RowPer::Process) => By::Process,
-        Some(RowPer::Cpu | RowPer::Total) => By::Total,
+        None | Some(RowPer::Thread) => WaitGrouping::Thread,
+        Some(RowPer::Process) => WaitGrouping::Process,
+        Some(RowPer::Cpu | RowPer::Total) => WaitGrouping::Total,
     };
-    let rows = book.rows(by);
-    let remark = meter.remark();
+    let only = Some(args.tid.as_slice()).filter(|tids| !tids.is_empty());
+    let rows = book.rows(by, only);
+    let remark = latency.remark();
     if style(args) == Style::Json {
-        out.write_all(json_lines(&rows, meter.unmeasured.is_none())?.as_bytes())?;
+        out.write_all(json_lines(&rows, latency.unmeasured.is_none())?.as_bytes())?;
     } else {
         writeln!(out, "\n{}{remark}", text(&rows, by))?;
     }
     out.flush()?;
-    for_record(&rows, by, &remark)
+    Ok(for_record(&rows, by, &remark)?)
 }

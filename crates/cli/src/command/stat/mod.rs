@@ -13,19 +13,19 @@ use countersteer_model::units::Nanos;
 use countersteer_report::readings::Style;
 
 use crate::args::EventArgs;
-use crate::count::{Count, RowPer, Target};
+use crate::count::{Count, CountTarget, RowPer};
 use crate::counting_record::{self, About};
-use crate::error::{Kind, failure};
+use crate::error::{FaultKind, failure};
 use crate::output::{RecordOut, check_writable};
 use crate::remote;
 use crate::values::{pid, time};
-use screen::{Screen, output};
+use screen::{RowScreen, output};
 
 /// Arguments of `steer stat`, which counts events of a program and all its threads, or of running threads, processes and CPUs.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 #[command(group = clap::ArgGroup::new("whom").multiple(false))]
-pub struct Args {
+pub struct StatArgs {
     #[command(flatten)]
     counted: EventArgs,
     /// Sampling interval, e.g. 100ms or 1s; without it, threads are sampled only at exit
@@ -110,7 +110,7 @@ pub struct Args {
 }
 
 /// Replaces options of `perf stat` by the corresponding options of `steer stat`; returns an error if there is none.
-fn as_here(mut args: Args) -> anyhow::Result<Args> {
+fn as_here(mut args: StatArgs) -> anyhow::Result<StatArgs> {
     let milliseconds = args
         .interval_ms
         .map(|ms| Nanos(ms.saturating_mul(1_000_000)));
@@ -122,14 +122,14 @@ fn as_here(mut args: Args) -> anyhow::Result<Args> {
             let why = format!(
                 "-x `{other}`: values are separated by commas here (--csv), or are JSON (--json)"
             );
-            return Err(failure(Kind::Usage, why));
+            return Err(failure(FaultKind::Usage, why));
         }
     }
     Ok(args)
 }
 
 /// Runs `steer stat`; returns the exit code of the started program.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: StatArgs) -> anyhow::Result<ExitCode> {
     let args = as_here(args)?;
     if let Some(host) = &args.host {
         return Err(remote::run_there(host, args.command.len()));
@@ -160,7 +160,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let keep = |dir: &PathBuf| counting_record::recorder(dir, &about, &counted, &core_types);
     let mut recorder = args.record.output.as_ref().map(keep).transpose()?;
     let mut out = output(&args)?;
-    let mut screen = Screen::new(&args, per, &counted, &core_types, &names);
+    let mut screen = RowScreen::new(&args, per, &counted, &core_types, &names);
     let summary = counting.run(|tick, bank| {
         counting_record::keep(recorder.as_mut(), tick, Some(bank));
         let flow = screen.show(tick, bank, &mut *out);
@@ -178,7 +178,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(counting_record::exit_code(&summary)))
 }
 
-const fn style(args: &Args) -> Style {
+const fn style(args: &StatArgs) -> Style {
     if args.json {
         Style::Json
     } else if args.csv {
@@ -189,7 +189,7 @@ const fn style(args: &Args) -> Style {
 }
 
 /// Returns the requested count.
-fn count(args: &Args) -> anyhow::Result<Count> {
+fn count(args: &StatArgs) -> anyhow::Result<Count> {
     let counted = &args.counted;
     Ok(Count {
         events: counted.events.clone(),
@@ -211,22 +211,22 @@ fn count(args: &Args) -> anyhow::Result<Count> {
     })
 }
 
-fn target(args: &Args) -> anyhow::Result<Target> {
+fn target(args: &StatArgs) -> anyhow::Result<CountTarget> {
     if !args.command.is_empty() {
-        return Ok(Target::Launch(args.command.clone()));
+        return Ok(CountTarget::Launch(args.command.clone()));
     }
     if !args.pid.is_empty() {
-        return Ok(Target::Processes(args.pid.clone()));
+        return Ok(CountTarget::Processes(args.pid.clone()));
     }
     if !args.tid.is_empty() {
-        return Ok(Target::Threads(args.tid.clone()));
+        return Ok(CountTarget::Threads(args.tid.clone()));
     }
     match &args.cgroup {
-        Some(path) => Ok(Target::Cgroup(path.clone())),
-        None if args.all => Ok(Target::Cpus),
+        Some(path) => Ok(CountTarget::Cgroup(path.clone())),
+        None if args.all => Ok(CountTarget::Cpus),
         None => {
             let hint = "name a program, or select targets: -p PID, -t TID, --cgroup PATH or -a";
-            Err(failure(Kind::Usage, hint))
+            Err(failure(FaultKind::Usage, hint))
         }
     }
 }

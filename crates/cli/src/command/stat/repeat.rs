@@ -3,16 +3,16 @@
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
-use countersteer_counters::{CoreTypes, Session, Summary};
+use countersteer_counters::{CoreTypes, CountingSummary, Session};
 use countersteer_model::counters::{Fold, Per, Samples};
 use countersteer_report::readings::Style;
 use countersteer_report::{number, table};
-use countersteer_sysfs::launch::Ending;
+use countersteer_sysfs::launch::ExitEnding;
 
-use super::{Args, screen, style};
+use super::{StatArgs, screen, style};
 use crate::bpf::loader;
 use crate::count::Planned;
-use crate::counted::Counted;
+use crate::counted::CountedMetrics;
 use crate::counting_record;
 
 /// Quantity (an event, metric or time) with its value in each run.
@@ -25,7 +25,7 @@ struct Quantity {
 
 /// Statistics of a quantity over all runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Spread {
+struct RunSpread {
     runs: usize,
     mean: f64,
     deviation: f64,
@@ -34,10 +34,10 @@ struct Spread {
 }
 
 /// Runs the program `times` times and prints the statistics. Returns the exit code of the last run.
-pub(super) fn run(times: u32, planned: &Planned, args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(times: u32, planned: &Planned, args: &StatArgs) -> anyhow::Result<ExitCode> {
     let (request, counted) = (&planned.request, &planned.counted);
     let mut quantities = Vec::new();
-    let mut last = Summary::default();
+    let mut last = CountingSummary::default();
     let mut out = None;
     for run in 0..times as usize {
         let mut sums = Fold::new(Per::Total);
@@ -55,7 +55,7 @@ pub(super) fn run(times: u32, planned: &Planned, args: &Args) -> anyhow::Result<
             put(&mut quantities, run, (name, unit, value));
         }
         // After a signal, no further runs are started.
-        if matches!(last.ending, Some(Ending::Signaled(_))) {
+        if matches!(last.ending, Some(ExitEnding::Signaled(_))) {
             eprintln!("steer: ended by a signal in run {} of {times}", run + 1);
             break;
         }
@@ -86,7 +86,7 @@ fn put(quantities: &mut Vec<Quantity>, run: usize, (name, unit, value): (String,
 /// Returns the values of events, then of metrics, in one run. Each core type has separate values if there are several.
 fn values_of(
     sums: &Samples,
-    counted: &Counted,
+    counted: &CountedMetrics,
     core_types: &CoreTypes,
 ) -> Vec<(String, String, f64)> {
     let mut values = Vec::new();
@@ -120,7 +120,7 @@ fn values_of(
     values
 }
 
-fn times_of(summary: &Summary) -> [(String, String, f64); 4] {
+fn times_of(summary: &CountingSummary) -> [(String, String, f64); 4] {
     let (elapsed, user, system) = (
         summary.elapsed.as_secs_f64(),
         summary.user.as_secs_f64(),
@@ -135,7 +135,7 @@ fn times_of(summary: &Summary) -> [(String, String, f64); 4] {
     ]
 }
 
-fn spread(values: &[Option<f64>]) -> Option<Spread> {
+fn spread(values: &[Option<f64>]) -> Option<RunSpread> {
     let values: Vec<f64> = values.iter().flatten().copied().collect();
     let runs = values.len();
     let mean = (runs > 0).then(|| values.iter().sum::<f64>() / runs as f64)?;
@@ -145,7 +145,7 @@ fn spread(values: &[Option<f64>]) -> Option<Spread> {
     } else {
         0.0
     };
-    Some(Spread {
+    Some(RunSpread {
         runs,
         mean,
         deviation,

@@ -4,23 +4,23 @@ use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
 
-use countersteer_counters::{CoreTypes, Summary, Tick};
+use countersteer_counters::{CoreTypes, CountingSummary, Tick};
 use countersteer_model::counters::{Fold, Owner, Per, Samples};
 use countersteer_model::units::Nanos;
-use countersteer_report::readings::{Form, Style, Writer};
+use countersteer_report::readings::{ReadingOptions, Style, Writer};
 
-use super::{Args, style};
-use crate::counted::Counted;
+use super::{StatArgs, style};
+use crate::counted::CountedMetrics;
 use crate::live_table::LiveTable;
 use crate::output::create;
-use crate::virtuals::{Bank, Sums};
+use crate::virtuals::{Bank, RunTotals};
 
 /// Writer of counted rows to a terminal or file.
-pub(super) struct Screen<'a> {
+pub(super) struct RowScreen<'a> {
     writer: Writer<'a>,
     fold: Fold,
     /// Table that is redrawn in place, with the sums over the run; `None` if rows are printed one after another.
-    live: Option<Live>,
+    live: Option<StatTable>,
     /// True if each sample is printed separately, not added to other samples.
     single: bool,
     /// True after the first row with counts.
@@ -29,18 +29,18 @@ pub(super) struct Screen<'a> {
     failed: Option<std::io::Error>,
 }
 
-impl<'a> Screen<'a> {
+impl<'a> RowScreen<'a> {
     pub(super) fn new(
-        args: &Args,
+        args: &StatArgs,
         per: Per,
-        counted: &'a Counted,
+        counted: &'a CountedMetrics,
         core_types: &'a CoreTypes,
         names: &'a [&'a str],
     ) -> Self {
         // Counts are printed next to the metrics if -e or a derived virtual counter of -v requested them.
         let own_events =
             !args.counted.events.is_empty() || counted.sets.len() > args.counted.metrics.len();
-        let writer = Writer::new(Form {
+        let writer = Writer::new(ReadingOptions {
             style: style(args),
             plan: &counted.plan,
             metrics: &counted.metrics,
@@ -54,7 +54,7 @@ impl<'a> Screen<'a> {
         Self {
             writer,
             fold: Fold::new(per),
-            live: is_live(args).then(|| Live::new(per, counted)),
+            live: is_live(args).then(|| StatTable::new(per, counted)),
             single: counted.every.is_some(),
             seen: false,
             text: Vec::new(),
@@ -63,7 +63,11 @@ impl<'a> Screen<'a> {
     }
 
     /// Prints the final messages, and returns an earlier write error.
-    pub(super) fn end(&mut self, summary: &Summary, out: &mut dyn Write) -> anyhow::Result<()> {
+    pub(super) fn end(
+        &mut self,
+        summary: &CountingSummary,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<()> {
         if let Some(error) = self.failed.take() {
             return Err(error.into());
         }
@@ -125,22 +129,22 @@ impl<'a> Screen<'a> {
 }
 
 /// Live table on the terminal: it shows the last interval, and at the end the whole run.
-struct Live {
+struct StatTable {
     table: LiveTable,
     whole: Fold,
-    virtuals: Sums,
+    virtuals: RunTotals,
     /// Names of sampled threads, with TIDs as keys.
     names: HashMap<u32, String>,
 }
 
-impl Live {
-    fn new(per: Per, counted: &Counted) -> Self {
+impl StatTable {
+    fn new(per: Per, counted: &CountedMetrics) -> Self {
         let table = LiveTable::default();
         let names = HashMap::new();
         Self {
             table,
             whole: Fold::new(per),
-            virtuals: Sums::new(counted),
+            virtuals: RunTotals::new(counted),
             names,
         }
     }
@@ -173,22 +177,22 @@ impl Live {
 }
 
 /// Returns true if intervals are shown in a live table: rows go to a terminal, and `--no-live` is not given.
-fn is_live(args: &Args) -> bool {
+fn is_live(args: &StatArgs) -> bool {
     let watched = match stream(args) {
-        Stream::Out => std::io::stdout().is_terminal(),
-        Stream::Error => std::io::stderr().is_terminal(),
-        Stream::File => false,
+        RowStream::Out => std::io::stdout().is_terminal(),
+        RowStream::Error => std::io::stderr().is_terminal(),
+        RowStream::File => false,
     };
     let wanted = args.interval.is_some() && style(args) == Style::Table && !args.no_live;
     wanted && watched && LiveTable::possible()
 }
 
 /// Returns the maximum number of characters in a row: `COLUMNS`, or the width of the terminal; `None` for a file.
-fn room(args: &Args) -> Option<usize> {
+fn room(args: &StatArgs) -> Option<usize> {
     let seen = match stream(args) {
-        Stream::Out => std::io::stdout().is_terminal(),
-        Stream::Error => std::io::stderr().is_terminal(),
-        Stream::File => return None,
+        RowStream::Out => std::io::stdout().is_terminal(),
+        RowStream::Error => std::io::stderr().is_terminal(),
+        RowStream::File => return None,
     };
     let asked = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
     // Asked only on a terminal, because otherwise the query starts an external program.
@@ -199,26 +203,26 @@ fn room(args: &Args) -> Option<usize> {
 
 /// Destination of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stream {
+enum RowStream {
     Out,
     /// Standard error: destination of tables if a program is started, because that program uses standard output.
     Error,
     File,
 }
 
-const fn stream(args: &Args) -> Stream {
+const fn stream(args: &StatArgs) -> RowStream {
     match (&args.to, style(args)) {
-        (Some(_), _) => Stream::File,
-        (None, Style::Table) if !args.command.is_empty() => Stream::Error,
-        _ => Stream::Out,
+        (Some(_), _) => RowStream::File,
+        (None, Style::Table) if !args.command.is_empty() => RowStream::Error,
+        _ => RowStream::Out,
     }
 }
 
 /// Opens the destination of the rows.
-pub(super) fn output(args: &Args) -> anyhow::Result<Box<dyn Write>> {
+pub(super) fn output(args: &StatArgs) -> anyhow::Result<Box<dyn Write>> {
     let Some(path) = &args.to else {
         return Ok(match stream(args) {
-            Stream::Error => Box::new(std::io::stderr()),
+            RowStream::Error => Box::new(std::io::stderr()),
             _ => Box::new(std::io::stdout().lock()),
         });
     };
@@ -226,7 +230,7 @@ pub(super) fn output(args: &Args) -> anyhow::Result<Box<dyn Write>> {
 }
 
 /// Formats the elapsed, user and system time of the started program, as `time` does; `None` if no program was started.
-fn times(summary: &Summary) -> Option<String> {
+fn times(summary: &CountingSummary) -> Option<String> {
     summary.ending?;
     let seconds = Nanos::as_secs_f64;
     let (elapsed, user, system) = (
@@ -240,7 +244,7 @@ fn times(summary: &Summary) -> Option<String> {
     ))
 }
 
-fn end_line(summary: &Summary) -> serde_json::Value {
+fn end_line(summary: &CountingSummary) -> serde_json::Value {
     serde_json::json!({
         "kind": "end",
         "elapsed_s": summary.elapsed.as_secs_f64(),
@@ -254,7 +258,7 @@ fn end_line(summary: &Summary) -> serde_json::Value {
 }
 
 /// Prints warnings if the counts are incomplete, for example if only user mode was counted.
-pub(super) fn warn(summary: &Summary) {
+pub(super) fn warn(summary: &CountingSummary) {
     if summary.user_only {
         eprintln!(
             "steer: only user mode was counted, because kernel.perf_event_paranoid permits only that"

@@ -34,7 +34,7 @@ pub struct BpfRequest<'a> {
 
 /// Kind of counts: the counts of one event set on one class of CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kind {
+pub struct SetOfClass {
     pub cpu: CpuId,
     pub set: u32,
     /// Bit mask of the events of the set that these CPUs can count.
@@ -106,7 +106,7 @@ pub type TakeReport<'a> = &'a mut dyn FnMut(Nanos, u32, TaskReport<'_>);
 /// BPF programs that follow threads inside the kernel. They attribute the counts of a CPU to the thread that runs on it.
 pub trait Follow: Send {
     /// Returns the kinds of counts that are reported.
-    fn kinds(&self) -> Vec<Kind>;
+    fn kinds(&self) -> Vec<SetOfClass>;
 
     /// Begins to follow these threads (pairs of PID and TID) and their descendants. Threads that have exited are skipped.
     ///

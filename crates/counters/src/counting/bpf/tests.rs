@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use countersteer_model::counters::Which;
-use countersteer_model::sample::{Row, Sample};
+use countersteer_model::sample::{Sample, SampleRow};
 use countersteer_model::units::CoreTypeId;
 
 use super::super::follow::{Follower, TaskEvent};
@@ -25,14 +25,14 @@ struct Script {
 }
 
 impl Follow for Script {
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<SetOfClass> {
         vec![
-            Kind {
+            SetOfClass {
                 cpu: CpuId(0),
                 set: 0,
                 present: 3,
             },
-            Kind {
+            SetOfClass {
                 cpu: CpuId(4),
                 set: 0,
                 present: 1,
@@ -113,7 +113,7 @@ const fn counted(
 
 fn rows(follower: &mut Follower) -> Vec<(Sample, Vec<u64>)> {
     let rows = follower.readings.take();
-    let values = |row: &Row<'_>| row.counts.values().iter().map(|v| *v as u64).collect();
+    let values = |row: &SampleRow<'_>| row.counts.values().iter().map(|v| *v as u64).collect();
     rows.iter().map(|row| (*row, values(&row))).collect()
 }
 

@@ -1,5 +1,5 @@
 //! Sessions for engines: they begin without threads, and processes are attached one by one.
-use countersteer_model::counters::Plan;
+use countersteer_model::counters::SetPlan;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::Nanos;
 use countersteer_sysfs::procfs::PROC;
@@ -8,10 +8,10 @@ use super::super::bpf::interface::BpfLoader;
 use super::super::bpf::{self, BpfCounters};
 use super::super::follow::Follower;
 use super::super::per_thread::PerThread;
-use super::super::request::{LEAST_SAMPLE_NS, Request, Target};
+use super::super::request::{CountRequest, CountTarget, LEAST_SAMPLE_NS};
 use super::{Open, Session};
 use crate::CounterError;
-use crate::perf::open::Opened;
+use crate::perf::open::OpenedGroups;
 use crate::perf::resolve::{CoreTypes, Resolved};
 
 impl Session {
@@ -22,14 +22,14 @@ impl Session {
     /// # Errors
     /// Fails with EMFILE.
     pub fn without_threads(
-        (sets, plan): (Vec<Vec<Resolved>>, Plan),
+        (sets, plan): (Vec<Vec<Resolved>>, SetPlan),
         interval: Nanos,
         cpus: CpuSet,
         core_types: CoreTypes,
         loader: Option<BpfLoader>,
     ) -> Result<Self, CounterError> {
-        let request = Request {
-            target: Target::Processes(Vec::new()),
+        let request = CountRequest {
+            target: CountTarget::Processes(Vec::new()),
             sets,
             plan,
             interval: Some(interval),
@@ -75,7 +75,7 @@ impl Session {
     }
 
     /// Opens a session without threads, which BPF programs count.
-    pub(in super::super) fn of_engine(request: Request, counted: BpfCounters) -> Self {
+    pub(in super::super) fn of_engine(request: CountRequest, counted: BpfCounters) -> Self {
         let mut open = Self::by_bpf(&request, counted);
         open.1.task_events = Some(Vec::new());
         Self::over(request, LEAST_SAMPLE_NS, open)
@@ -87,7 +87,7 @@ impl Session {
     /// Fails with EMFILE.
     pub fn another(
         &self,
-        counters: (Vec<Vec<Resolved>>, Plan),
+        counters: (Vec<Vec<Resolved>>, SetPlan),
         interval: Nanos,
     ) -> Result<Self, CounterError> {
         let new = Self::without_threads(
@@ -104,9 +104,9 @@ impl Session {
     }
 
     /// Opens no counter: only exits of processes are noticed.
-    fn nothing(request: &Request) -> Result<Open, CounterError> {
+    fn nothing(request: &CountRequest) -> Result<Open, CounterError> {
         let follower = Follower::new(&request.core_types.by_cpu, &[], &request.plan);
-        let perf = PerThread::new(Opened::default(), Vec::new())?;
+        let perf = PerThread::new(OpenedGroups::default(), Vec::new())?;
         Ok((Box::new(perf), follower, None))
     }
 }

@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
-use countersteer_model::counters::{Ledger, Plan};
+use countersteer_model::counters::{Ledger, SetPlan};
 use countersteer_model::units::CpuId;
 use countersteer_sysfs::poll::{Poller, Wake};
 
@@ -12,7 +12,7 @@ use super::super::request::testing::request;
 use super::super::request::{LEAST_SAMPLE_NS, sample_ns};
 use super::super::run::Tick;
 use super::*;
-use crate::perf::open::{GroupInfo, Opening, Places, Says};
+use crate::perf::open::{GroupInfo, GroupOpening, MemberPlaces, Says};
 use crate::perf::record::testing as record;
 
 const MS: u64 = 1_000_000;
@@ -75,7 +75,7 @@ impl TaskCounters for Fake {
         Ok((values[0], values[0]))
     }
 
-    fn attach(&mut self, _: &Opening<'_>, _: &[(u32, u32)]) -> Result<(), CounterError> {
+    fn attach(&mut self, _: &GroupOpening<'_>, _: &[(u32, u32)]) -> Result<(), CounterError> {
         unreachable!("no thread is attached")
     }
 
@@ -96,7 +96,7 @@ fn info(set: u32) -> GroupInfo {
         tree: 0,
         cpu: CpuId(0),
         set,
-        places: Places::new(vec![Some(0), Some(1)], 2),
+        places: MemberPlaces::new(vec![Some(0), Some(1)], 2),
         clock: true,
         counts: true,
         timed: false,
@@ -114,15 +114,19 @@ fn step(at_ms: u64, records: Vec<Vec<u8>>) -> Step {
 /// Rows as (tick, tid or 0, set, values), and the switches.
 type Seen = Vec<(u64, u32, u32, Vec<u64>)>;
 
-fn run(request: Request, steps: Vec<Step>, totals: Vec<Vec<u64>>) -> (Seen, Switched, Session) {
+fn run(
+    request: CountRequest,
+    steps: Vec<Step>,
+    totals: Vec<Vec<u64>>,
+) -> (Seen, Switched, Session) {
     let infos: Vec<GroupInfo> = (0..totals.len() as u32).map(info).collect();
-    let follower = Follower::new(&[0], &infos, &Plan::nothing());
+    let follower = Follower::new(&[0], &infos, &SetPlan::nothing());
     run_with(follower, request, steps, totals, infos)
 }
 
 fn run_with(
     mut follower: Follower,
-    request: Request,
+    request: CountRequest,
     steps: Vec<Step>,
     totals: Vec<Vec<u64>>,
     infos: Vec<GroupInfo>,
@@ -267,7 +271,7 @@ fn sets_take_turns_and_readings_name_theirs() {
 
 #[test]
 fn counting_ends_after_the_readings_that_were_asked_for() {
-    let request = Request {
+    let request = CountRequest {
         samples: Some(2),
         ..request(1, Some(100))
     };
@@ -283,7 +287,7 @@ fn counting_ends_after_the_readings_that_were_asked_for() {
 
 #[test]
 fn every_sample_is_a_reading_of_its_own_where_events_decide() {
-    let request = Request {
+    let request = CountRequest {
         every: Some((0, 1, 10)),
         ..request(1, None)
     };
@@ -298,7 +302,7 @@ fn every_sample_is_a_reading_of_its_own_where_events_decide() {
         end,
     ];
     let infos = vec![info(0)];
-    let mut follower = Follower::new(&[0], &infos, &Plan::nothing());
+    let mut follower = Follower::new(&[0], &infos, &SetPlan::nothing());
     follower.each_sample = true;
     let (seen, ..) = run_with(follower, request, steps, vec![vec![47, 31]], infos);
     let faults: Vec<u64> = seen.iter().map(|s| s.3[1]).collect();
@@ -326,10 +330,10 @@ fn a_cpu_that_kept_its_counters_over_a_sleep_is_counted_once() {
     let set = crate::resolve("task_clock", &event, &pmus).unwrap();
     let planned = set.iter().map(|e| e.planned.clone()).collect();
     let planned = countersteer_model::counters::PlannedSet { events: planned };
-    let request = Request {
-        target: Target::Cpus,
+    let request = CountRequest {
+        target: CountTarget::Cpus,
         sets: vec![set],
-        plan: Plan::new(vec![planned], None).unwrap(),
+        plan: SetPlan::new(vec![planned], None).unwrap(),
         cpus: pmus.online.iter().take(1).collect(),
         core_types: crate::CoreTypes::of(&pmus),
         ..request(1, None)
@@ -341,7 +345,7 @@ fn a_cpu_that_kept_its_counters_over_a_sleep_is_counted_once() {
     };
     // From an empty list to this one, all CPUs come back.
     let root = tempfile::tempdir().unwrap();
-    session.of_cpus = Some((Hotplug::new(root.path()), None));
+    session.of_cpus = Some((HotplugWatch::new(root.path()), None));
     let folder = root.path().join("sys/devices/system/cpu");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("online"), pmus.online.to_string()).unwrap();

@@ -12,7 +12,7 @@ pub(crate) struct GroupInfo {
     /// Index of the event set.
     pub(crate) set: u32,
     /// Index in the set of each member.
-    pub(crate) places: Places,
+    pub(crate) places: MemberPlaces,
     /// True if the group's running time is the time that the thread ran on the CPU.
     pub(crate) clock: bool,
     /// True if the group's running time is the time that the set counted.
@@ -23,13 +23,13 @@ pub(crate) struct GroupInfo {
 
 /// Assignment of a group's members to the events of a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Places {
+pub(crate) struct MemberPlaces {
     members: Vec<Option<usize>>,
     width: usize,
     whole: bool,
 }
 
-impl Places {
+impl MemberPlaces {
     /// Returns the assignment: for each member, the index of the event that it counts in a set of `width`
     /// events. `None` for members that count none.
     pub(crate) fn new(members: Vec<Option<usize>>, width: usize) -> Self {

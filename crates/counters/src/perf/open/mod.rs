@@ -32,11 +32,11 @@ use rustc_hash::FxHashMap;
 use super::catalog::TASK_CLOCK;
 use super::final_counts::{NOTHING, SAMPLED};
 use super::limits;
-use super::sys::{self, Attr, RING_BYTES, Ring, Scope, abi};
+use super::sys::{self, Attr, EventScope, RING_BYTES, Ring, abi};
 use crate::CounterError;
-pub(crate) use info::{GroupInfo, Places};
-pub(crate) use opening::{CGROUP, Leaving, Opening, Whom, files_per_thread};
-use opening::{Group, Member, SWITCHES, files, is_clock, is_switches};
+pub(crate) use info::{GroupInfo, MemberPlaces};
+pub(crate) use opening::{CGROUP, CountedTasks, GroupOpening, Leaving, files_per_thread};
+use opening::{GroupMember, OpeningGroup, SWITCHES, files, is_clock, is_switches};
 
 /// Reason for which an event reports the counts of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub(crate) enum Says {
 }
 
 #[derive(Default)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedGroups {
     pub(crate) infos: Vec<GroupInfo>,
     pub(crate) leaders: Vec<OwnedFd>,
     /// File descriptors of the other events of each group.
@@ -71,33 +71,38 @@ pub(crate) struct Opened {
     pub(crate) user_only: bool,
 }
 
-impl Opened {
+impl OpenedGroups {
     /// Opens the groups of threads, CPUs or a control group. The groups of the first thread have tree 0, those of the next have
     /// tree 1, and so on.
-    pub(crate) fn open(opening: &Opening<'_>, whom: Whom<'_>) -> Result<Self, CounterError> {
+    pub(crate) fn open(
+        opening: &GroupOpening<'_>,
+        whom: CountedTasks<'_>,
+    ) -> Result<Self, CounterError> {
         let mut opened = Self {
             user_only: opening.user_only()?,
             ..Self::default()
         };
         let groups = opening.groups(whom);
         let each = files(&groups);
-        let times = if let Whom::Threads(tids) | Whom::Total(tids) = whom {
+        let times = if let CountedTasks::Threads(tids) | CountedTasks::Total(tids) = whom {
             tids.len() as u64
         } else {
             1
         };
         limits::make_room(each * times)?;
         match whom {
-            Whom::Threads(tids) => opened.add_threads(opening, tids)?,
-            Whom::Total(tids) => {
+            CountedTasks::Threads(tids) => opened.add_threads(opening, tids)?,
+            CountedTasks::Total(tids) => {
                 for (tree, tid) in (0..).zip(tids) {
                     for group in &groups {
                         let cpu = (opening.core_types.names.len() > 1).then_some(group.cpu.0);
-                        opened.group(opening, group, Scope::Thread(*tid, cpu), tree, false)?;
+                        opened.group(opening, group, EventScope::Thread(*tid, cpu), tree, false)?;
                     }
                 }
             }
-            Whom::Cpus | Whom::Cgroup(_) => opened.add_cpus(opening, whom, opening.cpus)?,
+            CountedTasks::Cpus | CountedTasks::Cgroup(_) => {
+                opened.add_cpus(opening, whom, opening.cpus)?
+            }
         }
         Ok(opened)
     }
@@ -106,8 +111,8 @@ impl Opened {
     /// that their counts are added to earlier ones.
     pub(crate) fn add_cpus(
         &mut self,
-        opening: &Opening<'_>,
-        whom: Whom<'_>,
+        opening: &GroupOpening<'_>,
+        whom: CountedTasks<'_>,
         cpus: &CpuSet,
     ) -> Result<(), CounterError> {
         let tree = self.trees;
@@ -117,8 +122,8 @@ impl Opened {
                 continue;
             }
             let scope = match whom {
-                Whom::Cgroup(folder) => Scope::Cgroup(folder.as_raw_fd(), group.cpu.0),
-                _ => Scope::Cpu(group.cpu.0),
+                CountedTasks::Cgroup(folder) => EventScope::Cgroup(folder.as_raw_fd(), group.cpu.0),
+                _ => EventScope::Cpu(group.cpu.0),
             };
             self.group(opening, group, scope, tree, false)?;
         }
@@ -128,10 +133,10 @@ impl Opened {
     /// Opens the event groups of additional threads, with consecutive tree indexes.
     pub(crate) fn add_threads(
         &mut self,
-        opening: &Opening<'_>,
+        opening: &GroupOpening<'_>,
         tids: &[u32],
     ) -> Result<(), CounterError> {
-        let groups = opening.groups(Whom::Threads(tids));
+        let groups = opening.groups(CountedTasks::Threads(tids));
         if opening.reports_final_counts {
             self.final_counts_each = groups.len() as u32;
         }
@@ -142,7 +147,7 @@ impl Opened {
                 match self.group(
                     opening,
                     group,
-                    Scope::Thread(*tid, Some(group.cpu.0)),
+                    EventScope::Thread(*tid, Some(group.cpu.0)),
                     tree,
                     true,
                 ) {
@@ -161,25 +166,25 @@ impl Opened {
 
     fn group(
         &mut self,
-        opening: &Opening<'_>,
-        group: &Group<'_>,
-        scope: Scope,
+        opening: &GroupOpening<'_>,
+        group: &OpeningGroup<'_>,
+        scope: EventScope,
         tree: u32,
         ring: bool,
     ) -> Result<(), CounterError> {
         let lead = group.members.iter().find(|m| is_clock(m)).map(|m| m.0);
-        let others: Vec<&Member<'_>> = group.members.iter().filter(|m| !is_clock(m)).collect();
+        let others: Vec<&GroupMember<'_>> = group.members.iter().filter(|m| !is_clock(m)).collect();
         // An event of a package (not of a core) has no clock and counts alone.
         let alone = others.iter().any(|m| m.2.system);
         let exit_events = opening.exit_events(ring, self.user_only, &others);
-        let inherit = matches!(scope, Scope::Thread(..));
+        let inherit = matches!(scope, EventScope::Thread(..));
         let mut clock = self.clock(opening, group, ring, lead);
         clock.inherit = inherit;
         let timed = inherit && !ring && !alone;
         if timed {
             (clock.kind, clock.config) = (NOTHING.0, [NOTHING.1, 0, 0, 0]);
         }
-        let mut files = Files::default();
+        let mut files = GroupFiles::default();
         if !alone {
             let refused = |e| opening.refused("task_clock", e);
             files.open(&clock, scope, (lead, Says::Due), refused)?;
@@ -208,7 +213,7 @@ impl Opened {
             tree,
             cpu: group.cpu,
             set: group.set as u32,
-            places: Places::new(files.places, opening.sets[group.set].len()),
+            places: MemberPlaces::new(files.places, opening.sets[group.set].len()),
             clock: group.clock,
             counts: group.counts,
             timed: timed && lead.is_some(),
@@ -219,8 +224,8 @@ impl Opened {
     /// Returns the attributes of the clock that leads a group and requests its samples.
     fn clock(
         &self,
-        opening: &Opening<'_>,
-        group: &Group<'_>,
+        opening: &GroupOpening<'_>,
+        group: &OpeningGroup<'_>,
         ring: bool,
         lead: Option<usize>,
     ) -> Attr {
@@ -243,7 +248,7 @@ impl Opened {
     }
 
     /// Returns the attributes of another member of a clock's group, or of the leader of a group without a clock.
-    fn member(&self, clock: &Attr, (_, event, encoding): &Member<'_>, leads: bool) -> Attr {
+    fn member(&self, clock: &Attr, (_, event, encoding): &GroupMember<'_>, leads: bool) -> Attr {
         let space = event.space;
         Attr {
             kind: encoding.kind,
@@ -409,17 +414,17 @@ fn retain_not<T>(rows: &mut Vec<T>, going: &[bool]) {
 
 /// Events of a group that is being opened, its leader first.
 #[derive(Default)]
-struct Files {
+struct GroupFiles {
     fds: Vec<OwnedFd>,
     places: Vec<Option<usize>>,
     says: Vec<Says>,
 }
 
-impl Files {
+impl GroupFiles {
     fn open(
         &mut self,
         attr: &Attr,
-        scope: Scope,
+        scope: EventScope,
         (place, says): (Option<usize>, Says),
         refused: impl FnOnce(io::Error) -> CounterError,
     ) -> Result<(), CounterError> {
@@ -432,7 +437,7 @@ impl Files {
 }
 
 /// Returns the attributes of the event that reports its group's counts when a thread leaves a CPU, or exits.
-fn exit_attr(opening: &Opening<'_>, clock: &Attr, event: (u32, u64)) -> Attr {
+fn exit_attr(opening: &GroupOpening<'_>, clock: &Attr, event: (u32, u64)) -> Attr {
     // The kernel removes the members of a group from last to first. Only the first one removed still sees the whole group.
     let tell_at_exit = event == NOTHING;
     let (period, frequency) = if tell_at_exit {

@@ -8,7 +8,7 @@ use countersteer_model::events::EventDef;
 use countersteer_model::units::CpuId;
 use countersteer_sysfs::cgroup::remedy_without_counters;
 
-use super::super::catalog::{Probe, TASK_CLOCK, probe};
+use super::super::catalog::{EventProbe, TASK_CLOCK, probe};
 use super::super::final_counts::NOTHING;
 use super::super::limits;
 use super::super::resolve::{CoreTypes, Encoding, Resolved};
@@ -22,7 +22,7 @@ pub(crate) const SWITCHES: (u32, u64) = (
 );
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Whom<'a> {
+pub(crate) enum CountedTasks<'a> {
     /// Threads (by TID) and their descendants, counted one by one.
     Threads(&'a [u32]),
     /// Threads (by TID) and their descendants, counted as one total.
@@ -41,7 +41,7 @@ pub(crate) enum Leaving {
     PerSecond(u64),
 }
 
-pub(crate) struct Opening<'a> {
+pub(crate) struct GroupOpening<'a> {
     pub(crate) sets: &'a [Vec<Resolved>],
     pub(crate) cpus: &'a CpuSet,
     pub(crate) core_types: &'a CoreTypes,
@@ -64,16 +64,16 @@ pub(crate) struct Opening<'a> {
 }
 
 /// Event of a group: its index in the set, the event, and its encoding.
-pub(crate) type Member<'a> = (usize, &'a Resolved, &'a Encoding);
+pub(crate) type GroupMember<'a> = (usize, &'a Resolved, &'a Encoding);
 
 /// Group of events to be opened.
-pub(crate) struct Group<'a> {
+pub(crate) struct OpeningGroup<'a> {
     pub(crate) cpu: CpuId,
     pub(crate) set: usize,
     /// Index of the group among those of its CPU.
     pub(crate) nth: usize,
     /// Events of the group.
-    pub(crate) members: Vec<Member<'a>>,
+    pub(crate) members: Vec<GroupMember<'a>>,
     /// True if the task clock leads the group.
     pub(crate) clock: bool,
     /// True if the group's running time is the time that the set counted.
@@ -93,15 +93,15 @@ impl Leaving {
 /// Prefix of a control group's name in messages, followed by its path.
 pub(crate) const CGROUP: &str = "CPUs for ";
 
-impl Opening<'_> {
+impl GroupOpening<'_> {
     /// True if only user mode may be counted.
     ///
     /// # Errors
     /// Fails if counting user mode is not enough for the events.
     pub(crate) fn user_only(&self) -> Result<bool, CounterError> {
         match probe(abi::PERF_TYPE_SOFTWARE, TASK_CLOCK) {
-            Probe::UserOnly => {}
-            Probe::Forbidden => return Err(self.forbidden("task_clock", 2)),
+            EventProbe::UserOnly => {}
+            EventProbe::Forbidden => return Err(self.forbidden("task_clock", 2)),
             _ => return Ok(false),
         }
         let blind = self
@@ -121,7 +121,7 @@ impl Opening<'_> {
         &self,
         ring: bool,
         user_only: bool,
-        members: &[&Member<'_>],
+        members: &[&GroupMember<'_>],
     ) -> Vec<(u32, u64)> {
         if !ring {
             return Vec::new();
@@ -188,8 +188,8 @@ impl Opening<'_> {
     }
 
     /// Returns the groups of every set on every CPU.
-    pub(crate) fn groups(&self, whom: Whom<'_>) -> Vec<Group<'_>> {
-        let together = matches!(whom, Whom::Total(_)) && self.core_types.names.len() == 1;
+    pub(crate) fn groups(&self, whom: CountedTasks<'_>) -> Vec<OpeningGroup<'_>> {
+        let together = matches!(whom, CountedTasks::Total(_)) && self.core_types.names.len() == 1;
         let cpus: Vec<CpuId> = self
             .cpus
             .iter()
@@ -210,12 +210,12 @@ impl Opening<'_> {
     }
 }
 
-pub(crate) fn is_clock((_, _, encoding): &Member<'_>) -> bool {
+pub(crate) fn is_clock((_, _, encoding): &GroupMember<'_>) -> bool {
     encoding.software && encoding.config[0] == TASK_CLOCK
 }
 
 /// True if this event counts every context switch of its thread.
-pub(crate) fn is_switches((_, event, encoding): &Member<'_>) -> bool {
+pub(crate) fn is_switches((_, event, encoding): &GroupMember<'_>) -> bool {
     let everywhere = event.space.user && event.space.kernel;
     (encoding.kind, encoding.config[0]) == SWITCHES && everywhere
 }
@@ -229,12 +229,12 @@ pub(crate) fn files_per_thread(sets: &[Vec<Resolved>], cpus: &CpuSet) -> u64 {
 }
 
 /// Returns the number of files that groups need. Besides its members, a group has a clock and two events that report counts.
-pub(crate) fn files(groups: &[Group<'_>]) -> u64 {
+pub(crate) fn files(groups: &[OpeningGroup<'_>]) -> u64 {
     groups.iter().map(|g| g.members.len() as u64 + 3).sum()
 }
 
-fn groups_of_set(cpu: CpuId, set: usize, events: &[Resolved]) -> Vec<Group<'_>> {
-    let mut groups = vec![Group {
+fn groups_of_set(cpu: CpuId, set: usize, events: &[Resolved]) -> Vec<OpeningGroup<'_>> {
+    let mut groups = vec![OpeningGroup {
         cpu,
         set,
         nth: 0,
@@ -253,7 +253,7 @@ fn groups_of_set(cpu: CpuId, set: usize, events: &[Resolved]) -> Vec<Group<'_>> 
         });
         match found {
             Some(group) => group.members.push((place, event, encoding)),
-            None => groups.push(Group {
+            None => groups.push(OpeningGroup {
                 cpu,
                 set,
                 nth: 0,

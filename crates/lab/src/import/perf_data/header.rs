@@ -27,7 +27,7 @@ const AUXTRACE: usize = 71;
 /// Returns the names of the events in the order of their attributes. Clears the bits of optional sections in the header.
 pub fn names_of_events(bytes: &mut [u8]) -> Result<Vec<String>, String> {
     let little_endian = bytes.starts_with(b"PERFILE2");
-    let file = View {
+    let file = HeaderView {
         bytes,
         little_endian,
     };
@@ -63,12 +63,12 @@ pub fn names_of_events(bytes: &mut [u8]) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-struct View<'a> {
+struct HeaderView<'a> {
     bytes: &'a [u8],
     little_endian: bool,
 }
 
-impl View<'_> {
+impl HeaderView<'_> {
     fn word(&self, at: usize) -> Option<u64> {
         let bytes: [u8; 8] = self.bytes.get(at..at.checked_add(8)?)?.try_into().ok()?;
         Some(if self.little_endian {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// Contents of one pass through a task's phases: CPU time, sleeps, and numbers of waits and resumes by name.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pass {
+pub(super) struct TaskPass {
     pub(super) run_s: f64,
     pub(super) sleeps: f64,
     pub(super) slept_s: f64,
@@ -17,7 +17,7 @@ pub(super) struct Pass {
 /// Minimum length of a pass in seconds; rt-app cannot measure shorter ones.
 const SHORTEST_S: f64 = 1e-6;
 
-impl Pass {
+impl TaskPass {
     pub(super) fn add(&mut self, other: &Self, times: f64) {
         self.run_s += other.run_s * times;
         self.sleeps += other.sleeps * times;
@@ -54,7 +54,7 @@ impl Pass {
 ///
 /// Each pass needs one resume for each of its waits with the same name; a resume wakes all waiting tasks at once. Rates start
 /// with the speed of each task alone and are reduced until all are consistent.
-pub(super) fn rates(passes: &[Pass]) -> Vec<f64> {
+pub(super) fn rates(passes: &[TaskPass]) -> Vec<f64> {
     let mut rates: Vec<f64> = passes.iter().map(|pass| 1.0 / pass.length_s()).collect();
     for _ in 0..=passes.len() {
         let mut resumed: BTreeMap<&str, f64> = BTreeMap::new();
@@ -78,12 +78,12 @@ pub(super) fn rates(passes: &[Pass]) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    fn pass(run_s: f64, slept_s: f64, waits: &str, resumes: &str) -> Pass {
+    fn pass(run_s: f64, slept_s: f64, waits: &str, resumes: &str) -> TaskPass {
         let named = |name: &str| {
             let once = (name.to_owned(), 1.0);
             (!name.is_empty()).then_some(once).into_iter().collect()
         };
-        Pass {
+        TaskPass {
             run_s,
             sleeps: f64::from(u8::from(slept_s > 0.0)),
             slept_s,

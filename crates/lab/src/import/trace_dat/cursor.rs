@@ -2,12 +2,12 @@
 
 /// Order of the bytes of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum ByteOrder {
     Little,
     Big,
 }
 
-impl Order {
+impl ByteOrder {
     /// Returns the unsigned number of up to eight bytes that begins at `at`; `None` if the bytes end before.
     pub fn number(self, bytes: &[u8], at: usize, size: usize) -> Option<u64> {
         let bytes = bytes.get(at..at.checked_add(size)?)?;
@@ -21,15 +21,15 @@ impl Order {
 
 /// Position in a file, from which numbers and texts are read in turn.
 #[derive(Clone, Copy, Debug)]
-pub struct Cursor<'a> {
+pub struct FileCursor<'a> {
     bytes: &'a [u8],
     at: usize,
-    order: Order,
+    order: ByteOrder,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> FileCursor<'a> {
     /// Creates a cursor at an offset of a file.
-    pub fn new(bytes: &'a [u8], at: u64, order: Order) -> Result<Self, String> {
+    pub fn new(bytes: &'a [u8], at: u64, order: ByteOrder) -> Result<Self, String> {
         let at = usize::try_from(at).ok().filter(|at| *at <= bytes.len());
         let at = at.ok_or("one of its sections begins behind its end")?;
         Ok(Self { bytes, at, order })

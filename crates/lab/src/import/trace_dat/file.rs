@@ -8,14 +8,14 @@ use std::io::Read;
 
 use countersteer_files::read::MOST_RECORDING;
 
-use super::cursor::{Cursor, Order};
+use super::cursor::{ByteOrder, FileCursor};
 
 pub const MAGIC: &[u8] = b"\x17\x08Dtracing";
 
 /// Parts of a file that describe threads.
 #[derive(Debug)]
 pub struct Contents<'a> {
-    pub order: Order,
+    pub order: ByteOrder,
     /// Text of `events/header_page`.
     pub page_format: String,
     /// Texts of the formats of all events.
@@ -51,13 +51,13 @@ impl<'a> Contents<'a> {
     /// The file has another version, ends early, or is compressed by something else than zstd.
     pub fn read(bytes: &'a [u8]) -> Result<Self, String> {
         let at = MAGIC.len() as u64;
-        let mut head = Cursor::new(bytes, at, Order::Little)?;
+        let mut head = FileCursor::new(bytes, at, ByteOrder::Little)?;
         let version = head.text()?;
         let order = match head.byte()? {
-            0 => Order::Little,
-            _ => Order::Big,
+            0 => ByteOrder::Little,
+            _ => ByteOrder::Big,
         };
-        let mut head = Cursor::new(bytes, at + version.len() as u64 + 2, order)?;
+        let mut head = FileCursor::new(bytes, at + version.len() as u64 + 2, order)?;
         let _long_bytes = head.byte()?;
         let page = head.word()? as usize;
         let mut contents = Self {
@@ -86,7 +86,7 @@ impl<'a> Contents<'a> {
         Ok(contents)
     }
 
-    fn read_version_6(&mut self, bytes: &'a [u8], mut head: Cursor<'a>) -> Result<(), String> {
+    fn read_version_6(&mut self, bytes: &'a [u8], mut head: FileCursor<'a>) -> Result<(), String> {
         self.see_page_format(&mut head)?;
         self.see_formats_of_ftrace(&mut head)?;
         self.see_event_formats(&mut head)?;
@@ -110,14 +110,14 @@ impl<'a> Contents<'a> {
         }
         for cpu in 0..cpus {
             let (at, length) = (head.long()?, head.long()?);
-            let pages = Cursor::new(bytes, at, self.order)?.take(length)?;
+            let pages = FileCursor::new(bytes, at, self.order)?.take(length)?;
             self.cpus.push((cpu, Cow::Borrowed(pages)));
         }
         Ok(())
     }
 
     /// Reads an option of version 6; false at the end of the options.
-    fn see_option_of_6(&mut self, head: &mut Cursor<'a>) -> Result<bool, String> {
+    fn see_option_of_6(&mut self, head: &mut FileCursor<'a>) -> Result<bool, String> {
         let id = head.short()?;
         if id == 0 {
             return Ok(false);
@@ -127,7 +127,7 @@ impl<'a> Contents<'a> {
         match id {
             // The place of another buffer, and its name.
             3 => {
-                let name = Cursor::new(data, 8, self.order)?.text()?;
+                let name = FileCursor::new(data, 8, self.order)?.text()?;
                 self.not_kept.insert(format!("instance `{name}`"));
             }
             _ => self.see_option(id, data)?,
@@ -135,7 +135,7 @@ impl<'a> Contents<'a> {
         Ok(true)
     }
 
-    fn read_version_7(&mut self, bytes: &'a [u8], mut head: Cursor<'a>) -> Result<(), String> {
+    fn read_version_7(&mut self, bytes: &'a [u8], mut head: FileCursor<'a>) -> Result<(), String> {
         let codec = head.text()?;
         let _version_of_codec = head.text()?;
         let file = Sections {
@@ -149,12 +149,12 @@ impl<'a> Contents<'a> {
         let mut seen = BTreeSet::new();
         while at != 0 && seen.insert(at) {
             let section = file.section(at)?;
-            let mut options = Cursor::new(&section, 0, self.order)?;
+            let mut options = FileCursor::new(&section, 0, self.order)?;
             at = loop {
                 let id = options.short()?;
                 let length = options.word()?;
                 let data = options.take(u64::from(length))?;
-                let mut data_of = Cursor::new(data, 0, self.order)?;
+                let mut data_of = FileCursor::new(data, 0, self.order)?;
                 match id {
                     0 => break data_of.long()?,
                     3 => buffers.push(data.to_vec()),
@@ -171,7 +171,7 @@ impl<'a> Contents<'a> {
     }
 
     fn see_section(&mut self, id: u16, bytes: &[u8]) -> Result<(), String> {
-        let mut section = Cursor::new(bytes, 0, self.order)?;
+        let mut section = FileCursor::new(bytes, 0, self.order)?;
         match id {
             16 => self.see_page_format(&mut section),
             17 => self.see_formats_of_ftrace(&mut section),
@@ -188,7 +188,7 @@ impl<'a> Contents<'a> {
         }
     }
 
-    fn see_page_format(&mut self, head: &mut Cursor<'_>) -> Result<(), String> {
+    fn see_page_format(&mut self, head: &mut FileCursor<'_>) -> Result<(), String> {
         if head.take(12)? != b"header_page\0" {
             return Err("the format of its pages is missing".into());
         }
@@ -199,14 +199,14 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
-    fn see_formats_of_ftrace(&mut self, head: &mut Cursor<'_>) -> Result<(), String> {
+    fn see_formats_of_ftrace(&mut self, head: &mut FileCursor<'_>) -> Result<(), String> {
         for _ in 0..head.word()? {
             self.event_formats.push(head.long_text()?);
         }
         Ok(())
     }
 
-    fn see_event_formats(&mut self, head: &mut Cursor<'_>) -> Result<(), String> {
+    fn see_event_formats(&mut self, head: &mut FileCursor<'_>) -> Result<(), String> {
         for _ in 0..head.word()? {
             let _system = head.text()?;
             self.see_formats_of_ftrace(head)?;
@@ -225,7 +225,7 @@ impl<'a> Contents<'a> {
             2 => self.lost += lost_of(&text()),
             4 if self.clock.is_empty() => self.clock = text(),
             14 => {
-                let mut data = Cursor::new(data, 0, self.order)?;
+                let mut data = FileCursor::new(data, 0, self.order)?;
                 self.tsc = Some(Tsc {
                     multiplier: data.word()?,
                     shift: data.word()?,
@@ -245,7 +245,7 @@ impl<'a> Contents<'a> {
         bytes: &[u8],
         is_first: bool,
     ) -> Result<(), String> {
-        let mut buffer = Cursor::new(bytes, 0, self.order)?;
+        let mut buffer = FileCursor::new(bytes, 0, self.order)?;
         let section = buffer.long()?;
         let name = buffer.text()?;
         if !is_first {
@@ -292,7 +292,7 @@ fn lost_of(stats: &str) -> u64 {
 /// Sections of a file of version 7.
 struct Sections<'a> {
     bytes: &'a [u8],
-    order: Order,
+    order: ByteOrder,
     /// Name of the compression; `none` without.
     codec: String,
 }
@@ -302,7 +302,7 @@ const COMPRESSED: u16 = 1;
 impl<'a> Sections<'a> {
     /// Returns the contents of the section at an offset.
     fn section(&self, at: u64) -> Result<Cow<'a, [u8]>, String> {
-        let mut head = Cursor::new(self.bytes, at, self.order)?;
+        let mut head = FileCursor::new(self.bytes, at, self.order)?;
         let (_id, flags, _description) = (head.short()?, head.short()?, head.word()?);
         let length = head.long()?;
         if flags & COMPRESSED == 0 {
@@ -315,9 +315,9 @@ impl<'a> Sections<'a> {
 
     /// Returns the pages of one CPU in the section at the offset `section`.
     fn pages(&self, section: u64, at: u64, length: u64) -> Result<Cow<'a, [u8]>, String> {
-        let mut head = Cursor::new(self.bytes, section, self.order)?;
+        let mut head = FileCursor::new(self.bytes, section, self.order)?;
         let (_id, flags) = (head.short()?, head.short()?);
-        let mut data = Cursor::new(self.bytes, at, self.order)?;
+        let mut data = FileCursor::new(self.bytes, at, self.order)?;
         if flags & COMPRESSED == 0 || length == 0 {
             return Ok(Cow::Borrowed(data.take(length)?));
         }
@@ -329,7 +329,7 @@ impl<'a> Sections<'a> {
     }
 
     /// Unpacks bytes behind their packed and their own length.
-    fn unpack(&self, data: &mut Cursor<'a>, unpacked: &mut Vec<u8>) -> Result<(), String> {
+    fn unpack(&self, data: &mut FileCursor<'a>, unpacked: &mut Vec<u8>) -> Result<(), String> {
         let (packed, length) = (data.word()?, data.word()?);
         let packed = data.take(u64::from(packed))?;
         if self.codec != "zstd" {

@@ -1,6 +1,6 @@
 //! Formats of events: the texts of tracefs, `events/SYSTEM/EVENT/format` and `events/header_page`.
 
-use super::cursor::Order;
+use super::cursor::ByteOrder;
 
 /// Field of an event, or of the head of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,17 +14,17 @@ pub struct Field {
 
 impl Field {
     /// Reads the field as a number.
-    pub fn number(&self, data: &[u8], order: Order) -> Option<u64> {
+    pub fn number(&self, data: &[u8], order: ByteOrder) -> Option<u64> {
         order.number(data, self.at, self.size)
     }
 
     /// Reads the field as a signed number of 32 bits.
-    pub fn int(&self, data: &[u8], order: Order) -> Option<i32> {
+    pub fn int(&self, data: &[u8], order: ByteOrder) -> Option<i32> {
         Some(self.number(data, order)? as u32 as i32)
     }
 
     /// Reads the field as a text, up to its first zero byte.
-    pub fn text(&self, data: &[u8], order: Order) -> Option<String> {
+    pub fn text(&self, data: &[u8], order: ByteOrder) -> Option<String> {
         let (at, size) = if self.is_place {
             let place = self.number(data, order)? as usize;
             (place & 0xffff, place >> 16)
@@ -39,13 +39,13 @@ impl Field {
 
 /// Format of one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Format {
+pub struct EventFields {
     pub name: String,
     pub id: u64,
     pub fields: Vec<Field>,
 }
 
-impl Format {
+impl EventFields {
     /// Parses a text of tracefs. The text of a page's head has fields only.
     pub fn parse(text: &str) -> Self {
         let mut format = Self::default();
@@ -97,21 +97,21 @@ mod tests {
             \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
             \tfield:__data_loc char[] comm;\toffset:8;\tsize:4;\tsigned:0;\n\
             \tfield:char child_comm[4];\toffset:12;\tsize:4;\tsigned:0;\n\nprint fmt: \"x\"\n";
-        let format = Format::parse(text);
+        let format = EventFields::parse(text);
         assert_eq!((&*format.name, format.id), ("sched_process_fork", 297));
         let names: Vec<&str> = format.fields.iter().map(|f| &*f.name).collect();
         assert_eq!(names, ["common_type", "comm", "child_comm"]);
         let data = [
             0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 3, 0, b'a', b'b', 0, b'c', b'x', b'y', b'z',
         ];
-        let text = |name: &str| format.field(name).unwrap().text(&data, Order::Little);
+        let text = |name: &str| format.field(name).unwrap().text(&data, ByteOrder::Little);
         assert_eq!(text("comm").as_deref(), Some("xyz"));
         assert_eq!(text("child_comm").as_deref(), Some("ab"));
         assert_eq!(
             format
                 .field("comm")
                 .unwrap()
-                .text(&data[..16], Order::Little),
+                .text(&data[..16], ByteOrder::Little),
             None
         );
     }

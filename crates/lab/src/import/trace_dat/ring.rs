@@ -3,12 +3,12 @@
 //! A page has a time in ns, the number of used bytes with two flags, and events. An event begins with a word of 32 bits: 5 bits of
 //! kind or length, and 27 bits of time since the event before. The lowest bits come first on little-endian machines.
 
-use super::cursor::Order;
+use super::cursor::ByteOrder;
 
 /// Layout of the pages of one file.
 #[derive(Clone, Copy, Debug)]
-pub struct Layout {
-    pub order: Order,
+pub struct RingLayout {
+    pub order: ByteOrder,
     /// Bytes of a page.
     pub page: usize,
     /// Offset and size of the number of used bytes.
@@ -27,7 +27,11 @@ const NOT_STORED: u64 = 0xf8 << 56;
 ///
 /// # Errors
 /// A page has more used bytes than bytes, or an event is longer than its page.
-pub fn read(pages: &[u8], layout: Layout, mut see: impl FnMut(u64, &[u8])) -> Result<u64, String> {
+pub fn read(
+    pages: &[u8],
+    layout: RingLayout,
+    mut see: impl FnMut(u64, &[u8]),
+) -> Result<u64, String> {
     let mut lost = 0;
     for (nth, page) in pages.chunks(layout.page).enumerate() {
         let damaged = || format!("page {nth} of a CPU is damaged");
@@ -48,7 +52,7 @@ pub fn read(pages: &[u8], layout: Layout, mut see: impl FnMut(u64, &[u8])) -> Re
 
 fn read_page(
     events: &[u8],
-    order: Order,
+    order: ByteOrder,
     mut time_ns: u64,
     see: &mut impl FnMut(u64, &[u8]),
 ) -> Option<()> {
@@ -57,8 +61,8 @@ fn read_page(
     while at < events.len() {
         let head = word(at)?;
         let (kind, delta) = match order {
-            Order::Little => (head & 31, head >> 5),
-            Order::Big => (head >> 27, head & ((1 << 27) - 1)),
+            ByteOrder::Little => (head & 31, head >> 5),
+            ByteOrder::Big => (head >> 27, head & ((1 << 27) - 1)),
         };
         at += 4;
         let long_delta = |at| Some((word(at)? << 27) + delta);

@@ -23,8 +23,8 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ThreadId};
 use countersteer_sysfs::procfs::PROC;
 
-use crate::hint_page::Advice;
-use outlook::{Outlook, Seen, is_near};
+use crate::hint_page::HintAdvice;
+use outlook::{AdvisedThread, LoadOutlook, is_near};
 use program_pages::ProgramPages;
 
 /// Initial interval between searches for pages in a process without them.
@@ -41,7 +41,7 @@ const FACTORS: [&str; 3] = ["sf", "sf_sampled", "sf_work"];
 
 /// Process that has steered threads, with its hint pages.
 #[derive(Default)]
-struct Process {
+struct HintedProcess {
     shared: Option<ProgramPages>,
     /// Time of the next search for pages.
     due: Nanos,
@@ -57,7 +57,7 @@ struct Process {
 
 /// Steered thread, with its hint and the advice written for it.
 #[derive(Default)]
-struct Known {
+struct HintedThread {
     pid: u32,
     /// TID in the thread's own namespace, and start time; read once the process has pages.
     who: Option<(u32, u64)>,
@@ -68,7 +68,7 @@ struct Known {
     /// Work reported by the thread up to its last sample; `None` before the first.
     done: Option<u64>,
     /// Advice that was last written; `None` if there is none.
-    said: Option<Advice>,
+    said: Option<HintAdvice>,
     /// Mean fraction of the time in which the thread recently demanded a CPU; `None` before the first period with pages.
     demand: Option<f64>,
 }
@@ -77,8 +77,8 @@ struct Known {
 pub(super) struct HintPages {
     topology: Arc<Topology>,
     factors: MetricBank,
-    processes: BTreeMap<u32, Process>,
-    threads: BTreeMap<ThreadId, Known>,
+    processes: BTreeMap<u32, HintedProcess>,
+    threads: BTreeMap<ThreadId, HintedThread>,
     there: bool,
     /// Time of the next search in a process without pages.
     due: Nanos,
@@ -123,7 +123,7 @@ impl HintPages {
         if !self.there {
             if !self.seen.is_empty() {
                 self.seen.clear();
-                self.threads.values_mut().for_each(Known::forget);
+                self.threads.values_mut().for_each(HintedThread::forget);
             }
             return;
         }
@@ -192,7 +192,7 @@ impl HintPages {
                 .as_ref()
                 .is_some_and(|shared| !shared.is_there())
             {
-                *process = Process::default();
+                *process = HintedProcess::default();
             }
             process.seek(*pid, at);
             if process.shared.is_some() {
@@ -259,14 +259,14 @@ impl HintPages {
                 .unwrap_or_default();
             let mut columns = 0..FACTORS.len();
             let sf = columns.find_map(|column| self.factors.at(info.id, column));
-            threads.push(Seen {
+            threads.push(AdvisedThread {
                 info,
                 cpus,
                 demand,
                 sf,
             });
         }
-        let outlook = Outlook::new(&self.topology, &threads);
+        let outlook = LoadOutlook::new(&self.topology, &threads);
         for thread in &threads {
             let Some(known) = self.threads.get_mut(&thread.info.id) else {
                 continue;
@@ -288,7 +288,7 @@ impl HintPages {
     }
 }
 
-impl Process {
+impl HintedProcess {
     /// Searches for the pages of a process if a search is due.
     fn seek(&mut self, pid: u32, at: Nanos) {
         if self.shared.is_some() || at < self.due {
@@ -315,14 +315,14 @@ impl Process {
     }
 }
 
-impl Known {
+impl HintedThread {
     /// Clears the state of a thread that no longer has a page.
     fn forget(&mut self) {
         (self.row, self.hint, self.done, self.said) = (None, None, None, None);
     }
 
     /// Returns the work since the last call; `None` if the thread reports none, or at the first call.
-    fn work(&mut self, process: Option<&Process>) -> Option<u64> {
+    fn work(&mut self, process: Option<&HintedProcess>) -> Option<u64> {
         let total = process?.shared.as_ref()?.work(self.row?);
         // The first reported number may have any value, so it is no work done since the last call.
         let before = self.done.replace(total).filter(|_| total > 0)?;
@@ -339,7 +339,7 @@ impl Known {
         );
     }
 
-    fn hear(&mut self, tid: u32, process: Option<&Process>) {
+    fn hear(&mut self, tid: u32, process: Option<&HintedProcess>) {
         let Some((process, shared)) = process.and_then(|p| Some((p, p.shared.as_ref()?))) else {
             return self.forget();
         };

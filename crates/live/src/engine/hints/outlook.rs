@@ -1,7 +1,7 @@
 //! Advice to threads: the core type on which each thread will run, its speed there, and its fraction
 //! of a CPU.
 //!
-//! Input: threads with their placements and speed-up factors. Output: an [`Advice`] for each.
+//! Input: threads with their placements and speed-up factors. Output: an [`HintAdvice`] for each.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use countersteer_model::engine::ThreadInfo;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::CoreTypeId;
 
-use crate::hint_page::Advice;
+use crate::hint_page::HintAdvice;
 
 /// Threshold: minimum relative difference in speed or CPU time at which new advice is written.
 const WORTH: f64 = 0.02;
 
 /// Load of the CPUs under a placement, from which advice is computed.
-pub(super) struct Outlook {
+pub(super) struct LoadOutlook {
     topology: Arc<Topology>,
     /// Load of each CPU: weights of the threads that demand CPU time, each spread over the thread's
     /// CPUs.
@@ -25,7 +25,7 @@ pub(super) struct Outlook {
 
 /// Thread with the data for its advice.
 #[derive(Clone, Copy)]
-pub(super) struct Seen<'a> {
+pub(super) struct AdvisedThread<'a> {
     pub(super) info: &'a ThreadInfo,
     /// CPUs on which the thread may run.
     pub(super) cpus: &'a CpuSet,
@@ -35,16 +35,16 @@ pub(super) struct Seen<'a> {
     pub(super) sf: Option<f64>,
 }
 
-impl Seen<'_> {
+impl AdvisedThread<'_> {
     /// Returns the thread's weight on each of its CPUs.
     fn part(&self) -> f64 {
         1.25f64.powi(-i32::from(self.info.nice)) / self.cpus.len().max(1) as f64
     }
 }
 
-impl Outlook {
+impl LoadOutlook {
     /// Computes the load from these threads.
-    pub(super) fn new(topology: &Arc<Topology>, threads: &[Seen<'_>]) -> Self {
+    pub(super) fn new(topology: &Arc<Topology>, threads: &[AdvisedThread<'_>]) -> Self {
         let mut load = vec![0.0; topology.cpus.len()];
         for thread in threads {
             for cpu in thread
@@ -62,18 +62,18 @@ impl Outlook {
     }
 
     /// Returns the advice for a thread.
-    pub(super) fn of(&self, thread: &Seen<'_>) -> Advice {
+    pub(super) fn of(&self, thread: &AdvisedThread<'_>) -> HintAdvice {
         let types = &self.topology.core_types;
         let core_type = self.core_type(thread.info, thread.cpus);
         let sf = thread.sf.filter(|sf| sf.is_finite() && *sf > 0.0);
-        Advice {
+        HintAdvice {
             epoch: 0,
             rank: core_type.0,
             core_types: types.len() as u32,
             sf,
             speed: self.speed(core_type, sf),
             share: self.share(thread),
-            name: Advice::name_of(types.get(core_type.index()).map_or("", |t| &t.name)),
+            name: HintAdvice::name_of(types.get(core_type.index()).map_or("", |t| &t.name)),
         }
     }
 
@@ -119,7 +119,7 @@ impl Outlook {
     }
 
     /// Returns the fraction of a CPU that the thread gets, if its CPUs are shared by weight.
-    fn share(&self, thread: &Seen<'_>) -> f64 {
+    fn share(&self, thread: &AdvisedThread<'_>) -> f64 {
         let part = thread.part();
         // The load contains only the demanded fraction of the thread's weight. While the thread
         // runs, its whole weight counts.
@@ -135,7 +135,7 @@ impl Outlook {
 }
 
 /// True if two pieces of advice differ too little for the new one to be written.
-pub(super) fn is_near(a: &Advice, b: &Advice) -> bool {
+pub(super) fn is_near(a: &HintAdvice, b: &HintAdvice) -> bool {
     let near = |a: f64, b: f64| (a - b).abs() <= WORTH * a.abs().max(b.abs());
     let factors = match (a.sf, b.sf) {
         (Some(a), Some(b)) => near(a, b),

@@ -22,7 +22,7 @@ use nix::fcntl::{FcntlArg, Flock, FlockArg, SealFlag, fcntl};
 use nix::sys::stat::lstat;
 
 use crate::hint_page::layout::{
-    self, Advice, FIRST, HEAD, HINT_SEQ, LENGTH, SAID_SEQ, SLOT, TRIES,
+    self, FIRST, HEAD, HINT_SEQ, HintAdvice, LENGTH, SAID_SEQ, SLOT, TRIES,
 };
 
 /// Returns the mount id of an open file of this process.
@@ -118,7 +118,7 @@ impl ProgramPages {
 
     /// Reads all slots. Returns false if the file is no valid page file any more.
     pub(super) fn read(&mut self) -> bool {
-        let mut head = [0; size_of::<layout::Head>()];
+        let mut head = [0; size_of::<layout::PageHead>()];
         if self.file.read_exact_at(&mut head, 0).is_err() {
             return false;
         }
@@ -164,7 +164,7 @@ impl ProgramPages {
     }
 
     /// Writes advice to a slot; `None` clears it. Returns true on success.
-    pub(super) fn say(&mut self, row: usize, advice: Option<&Advice>) -> bool {
+    pub(super) fn say(&mut self, row: usize, advice: Option<&HintAdvice>) -> bool {
         if self.lock.is_none() {
             // Only one of several engines may write. A program that takes the lock itself only loses its own advice.
             let copy = self.file.try_clone().ok();
@@ -174,7 +174,7 @@ impl ProgramPages {
         self.lock.is_some() && self.write(row, advice).is_ok()
     }
 
-    fn write(&self, row: usize, advice: Option<&Advice>) -> io::Result<()> {
+    fn write(&self, row: usize, advice: Option<&HintAdvice>) -> io::Result<()> {
         let at = (HEAD + row * SLOT + SAID_SEQ) as u64;
         let mut seq = [0; 4];
         self.file.read_exact_at(&mut seq, at)?;

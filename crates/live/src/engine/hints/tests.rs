@@ -15,7 +15,7 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::*;
-use crate::hint_page::Page;
+use crate::hint_page::HintPage;
 use crate::hint_page::layout::{FIRST, HEAD, HINT_SEQ, LENGTH, MAGIC, SLOT, SLOTS, VERSION};
 
 const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK
@@ -157,7 +157,7 @@ fn no_mixture_is_heard_while_a_thread_tells_all_the_time() {
     let talker = std::thread::spawn({
         let stop = Arc::clone(&stop);
         move || {
-            let page = Page::open().unwrap();
+            let page = HintPage::open().unwrap();
             send.send(nix::unistd::gettid().as_raw() as u32).unwrap();
             let mut n = 0;
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
@@ -218,7 +218,7 @@ fn hints_of_a_thread_are_read_and_its_page_says_where_it_goes_until_the_engine_e
         let topology = topology();
         let pid = std::process::id();
         let tid = nix::unistd::gettid().as_raw() as u32;
-        let page = Page::open().unwrap();
+        let page = HintPage::open().unwrap();
         let hint = Hint {
             priority: 3,
             workers: 4,
@@ -267,7 +267,7 @@ fn hints_of_a_thread_are_read_and_its_page_says_where_it_goes_until_the_engine_e
         );
         page.close();
         assert_eq!(observe(&mut pages), None, "taken back");
-        let page = Page::open().unwrap();
+        let page = HintPage::open().unwrap();
         assert_eq!(observe(&mut pages), Some(Hint::default()));
         pages.say(&Placement::default());
         assert!(page.read().is_some());
@@ -329,7 +329,7 @@ fn work_done_since_the_last_sample_is_in_the_next() {
         let topology = topology();
         let pid = std::process::id();
         let tid = nix::unistd::gettid().as_raw() as u32;
-        let page = Page::open().unwrap();
+        let page = HintPage::open().unwrap();
         let mut pages = HintPages::new(&topology);
         let mut at = 0;
         // Milliseconds that it ran on big and on small cores since the last observation.
@@ -373,7 +373,7 @@ fn work_done_since_the_last_sample_is_in_the_next() {
         assert_eq!(observe(&[(1, 10)]), [Some(9.0)]);
         page.close();
         assert_eq!(observe(&[(1, 10)]), [None]);
-        Page::open().unwrap().work(1000);
+        HintPage::open().unwrap().work(1000);
         assert_eq!(
             observe(&[(1, 10)]),
             [None],
@@ -391,7 +391,7 @@ fn shares_and_speeds_follow_from_who_is_where() {
     let big = Arc::clone(&types[0].cpus);
     let small = Arc::clone(&types[1].cpus);
     let infos: Vec<ThreadInfo> = (0..4).map(|tid| info(&topology, tid, 0)).collect();
-    let seen = |row: usize, cpus, demand| Seen {
+    let seen = |row: usize, cpus, demand| AdvisedThread {
         info: &infos[row],
         cpus,
         demand,
@@ -403,7 +403,7 @@ fn shares_and_speeds_follow_from_who_is_where() {
         seen(2, &*big, 1.0),
         seen(3, &*small, 0.5),
     ];
-    let outlook = Outlook::new(&topology, &threads);
+    let outlook = LoadOutlook::new(&topology, &threads);
     let of = threads.each_ref().map(|thread| outlook.of(thread));
     assert!(
         of[..3].iter().all(|a| (a.share - 2.0 / 3.0).abs() < 1e-9),
@@ -414,12 +414,12 @@ fn shares_and_speeds_follow_from_who_is_where() {
         (of[0].speed - 2.0).abs() < 1e-9,
         "by its own factor where one is known"
     );
-    let near = Advice {
+    let near = HintAdvice {
         share: of[0].share * 1.01,
         ..of[0]
     };
-    assert!(is_near(&of[0], &near) && !is_near(&of[0], &Advice { rank: 1, ..of[0] }));
-    assert!(!is_near(&of[0], &Advice { sf: None, ..of[0] }));
+    assert!(is_near(&of[0], &near) && !is_near(&of[0], &HintAdvice { rank: 1, ..of[0] }));
+    assert!(!is_near(&of[0], &HintAdvice { sf: None, ..of[0] }));
 }
 
 /// Processes without pages, ended processes and those of another user give no hints, and nothing fails.

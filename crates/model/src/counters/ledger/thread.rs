@@ -5,7 +5,7 @@ use crate::units::{CoreTypeId, CpuId, Nanos};
 
 /// Counts of one thread on one CPU by one event set.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Slot {
+pub(super) struct LedgerSlot {
     pub(super) cpu: u32,
     pub(super) set: u32,
     pub(super) tree: u32,
@@ -24,7 +24,7 @@ pub(super) struct Slot {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Thread {
+pub(super) struct LedgerThread {
     pub(super) owner: Option<Owner>,
     pub(super) forked: Nanos,
     pub(super) ended: bool,
@@ -37,7 +37,7 @@ pub(super) struct Thread {
     pub(super) end_reported: bool,
     /// True if the thread has unreported counts and is in the ledger's list of such threads.
     pub(super) dirty: bool,
-    pub(super) slots: Vec<Slot>,
+    pub(super) slots: Vec<LedgerSlot>,
     /// Indices of the trees whose root had this TID earlier. The root's part of their totals does not belong to this thread.
     pub(super) trees_before: Vec<u32>,
 }
@@ -71,13 +71,13 @@ const fn news(counted: &u64, reported: &mut u64) -> u64 {
     *counted - std::mem::replace(reported, *counted)
 }
 
-impl Thread {
+impl LedgerThread {
     /// Returns the index of the thread's slot for a tree, CPU and event set. With `of_root`, returns the slot of the tree's
     /// root, which had the same TID.
     #[inline]
     pub(super) fn slot(&self, (tree, cpu, set): (u32, CpuId, u32), of_root: bool) -> Option<usize> {
         let took_over = self.trees_before.contains(&tree);
-        let is = |s: &Slot| {
+        let is = |s: &LedgerSlot| {
             (s.cpu, s.set, s.tree) == (cpu.0, set, tree) && (!took_over || s.own == of_root)
         };
         self.slots.iter().position(is)
@@ -105,7 +105,7 @@ impl Thread {
     }
 }
 
-impl Slot {
+impl LedgerSlot {
     pub(super) fn reset(&mut self, (cpu, set, tree): (u32, u32, u32), values: usize, at: Nanos) {
         (self.cpu, self.set, self.tree, self.dirty) = (cpu, set, tree, false);
         (self.at, self.reported_at) = (at, at);

@@ -17,7 +17,7 @@ fn hass(cores: f64, threads: &[(usize, [f64; 2], f64)]) -> Hass {
     hass.partitions[0].cores = cores;
     for (row, (home, ratings, weight)) in threads.iter().enumerate() {
         let id = ThreadId::from_index(row);
-        let member = Member {
+        let member = RatedThread {
             home: usize::MAX,
             signature: None,
             ratings: ratings.to_vec(),
@@ -135,7 +135,7 @@ fn decided(
     let mut rng = PolicyRng::seed_from_u64(1);
     let placed = hass.decide(&mut view, &mut rng).threads;
     let row = |placed: &ThreadPlacement| {
-        let is_home = |p: &Partition| p.target == placed.target;
+        let is_home = |p: &CorePartition| p.target == placed.target;
         let home = hass.partitions.iter().position(is_home).unwrap();
         (placed.thread.0, home, placed.reason.seen[0].1)
     };

@@ -1,24 +1,27 @@
 //! Trials: changes that were made, and the check of their results.
 //!
-//! Input: speeds and power measured before and after. Output: placements undone, and bans of the spots that lost.
+//! Input: what a search found, then speeds and power measured before and after. Output: placements, those that are undone, and
+//! bans of the spots that lost.
 
 use std::collections::BTreeMap;
 
 use countersteer_model::units::{Nanos, ThreadId};
 
-use super::super::search::{Objective, Value};
+use super::super::search::{JointObjective, ObjectiveValue};
 use super::Joint;
-use crate::joint::estimate::Estimate;
+use crate::joint::estimate::ThreadEstimate;
 
 /// Part of the promised gain that a change may lose before it is undone.
 const LOSS: f64 = 0.25;
 /// Time for which an undone change is not tried again, in ms: initial (half of it) and maximal.
 const HOLD: u64 = 4_000;
 const MOST_HOLD: u64 = 64_000;
+/// Relative change of a predicted speed from which a thread counts as affected.
+const FELT: f64 = 0.02;
 
 /// Changes that were made.
 #[derive(Default)]
-pub(super) struct Trial {
+pub(super) struct ChangeTrial {
     /// Threads with the cores they left and went to.
     pub moved: Vec<(ThreadId, usize, usize)>,
     /// Threads with a predicted change of speed: their speed before, and its weight.
@@ -26,7 +29,24 @@ pub(super) struct Trial {
     /// Predicted gain.
     pub promised: f64,
     /// Instructions and power before, if the objective uses them.
-    pub before: Option<Value>,
+    pub before: Option<ObjectiveValue>,
+}
+
+/// Thread before and after a search, as predicted.
+pub(super) struct PredictedChange {
+    pub id: ThreadId,
+    pub cores: (usize, usize),
+    /// Instructions per ns, share of the CPU included.
+    pub speeds: (f64, f64),
+    /// Weight of its speed in the objective.
+    pub worth: f64,
+}
+
+impl PredictedChange {
+    /// True if the thread moves, or if its speed changes because others move.
+    fn is_affected(&self) -> bool {
+        self.cores.0 != self.cores.1 || (self.speeds.1 / self.speeds.0 - 1.0).abs() > FELT
+    }
 }
 
 impl Joint {
@@ -37,7 +57,7 @@ impl Joint {
         let share =
             |spot: usize| (self.places.spots[spot].ways as f64 / load[spot].max(1) as f64).min(1.0);
         let placed = &self.placed;
-        let reached = |(id, estimate): (&ThreadId, &mut Estimate)| {
+        let reached = |(id, estimate): (&ThreadId, &mut ThreadEstimate)| {
             let spot = placed.get(id)?.0;
             Some((*id, estimate.lately()? * share(spot)))
         };
@@ -46,13 +66,13 @@ impl Joint {
 
     /// Measured instructions per ns and power of all threads. `None` while the energy of one is unknown, or if the objective is
     /// not energy.
-    pub(super) fn measured(&self, reached: &BTreeMap<ThreadId, f64>) -> Option<Value> {
+    pub(super) fn measured(&self, reached: &BTreeMap<ThreadId, f64>) -> Option<ObjectiveValue> {
         // For EDP, in which a change of phase counts twice, a check undoes as much as it saves.
-        if self.objective != Objective::Energy {
+        if self.objective != JointObjective::Energy {
             return None;
         }
         let mut runs = vec![false; self.places.spots.len()];
-        let mut value = Value {
+        let mut value = ObjectiveValue {
             work: 0.0,
             instructions: 0.0,
             watts: self.places.static_w,
@@ -67,6 +87,40 @@ impl Joint {
         let cores = runs.iter().enumerate();
         value.watts += cores.map(|(s, r)| self.places.core_w(s, *r)).sum::<f64>();
         Some(value)
+    }
+
+    /// Assigns the cores that a search found, and begins the trial of the changes.
+    pub(super) fn adopt(
+        &mut self,
+        found: &[PredictedChange],
+        promised: f64,
+        now: Nanos,
+        reached: &BTreeMap<ThreadId, f64>,
+    ) {
+        let measured = self.measured(reached);
+        let mut trial = ChangeTrial {
+            before: measured,
+            promised: measured.map_or(0.0, |_| promised),
+            ..ChangeTrial::default()
+        };
+        for thread in found {
+            let (from, to) = thread.cores;
+            if from != to {
+                trial.moved.push((thread.id, from, to));
+                self.placed.insert(thread.id, (to, now));
+                if let Some(e) = self.threads.get_mut(&thread.id) {
+                    e.restless += 1.0;
+                }
+            }
+            // Measured energy stands for all threads; without it, their speeds are compared.
+            let was = reached.get(&thread.id);
+            if let Some(was) = was.filter(|_| measured.is_none() && thread.is_affected()) {
+                trial.promised += thread.worth * (thread.speeds.1 - thread.speeds.0);
+                trial.affected.push((thread.id, *was, thread.worth));
+            }
+        }
+        let checked = self.objective == JointObjective::Throughput || measured.is_some();
+        self.trial = (!trial.moved.is_empty() && checked).then_some(trial);
     }
 
     /// Checks the result of the last changes and undoes them if they lost. Returns true if it undid them.

@@ -2,18 +2,18 @@
 //!
 //! Input: a mapping with the speeds found so far. Output: lines and latency halfway through a thread's time slice.
 
-use super::{Predictor, eviction_age};
+use super::{AGE, Predictor};
 
 /// Time slices of threads that share a core, in ns: 2.1 to 2.8 ms that end at ticks, mostly of 4 ms.
 const SLICE_NS: f64 = 4e6;
 
 /// Division of a core among its threads: each runs for `share` of the time. The methods give its part of the last `age` ns.
 #[derive(Clone, Copy)]
-struct Slices {
+struct CoreSlices {
     share: f64,
 }
 
-impl Slices {
+impl CoreSlices {
     /// Time of the running thread, halfway through its time slice.
     fn running(self, age: f64) -> f64 {
         let present = age.min(0.5 * SLICE_NS);
@@ -31,7 +31,7 @@ impl Slices {
 
 impl Predictor<'_> {
     /// True if a subject's core has more threads than it runs at once.
-    pub(super) fn shares_core(&self, row: usize) -> bool {
+    pub(in crate::joint) fn shares_core(&self, row: usize) -> bool {
         self.share(row) < 1.0 - 1e-9
     }
 
@@ -44,7 +44,7 @@ impl Predictor<'_> {
                 let rows = self.behind[cache].iter();
                 rows.map(|other| self.lines_beside(row, *other, age)).sum()
             };
-            let age = eviction_age(filled, capacity);
+            let age = AGE.of(capacity, filled);
             let level = self.level(row, cache);
             self.held[row][level] = self.lines_beside(row, row, age).min(capacity);
         }
@@ -54,7 +54,7 @@ impl Predictor<'_> {
     /// Mean lines of a subject that are younger than an age while another one (or itself) runs.
     fn lines_beside(&self, runs: usize, row: usize, age: f64) -> f64 {
         let share = self.share(row);
-        let slices = Slices { share };
+        let slices = CoreSlices { share };
         let speed = self.speeds[row] / share;
         let lines = |ran: f64| self.subjects[row].curve.lines_after(ran * speed);
         if row == runs || share >= 1.0 {

@@ -2,14 +2,14 @@
 
 use countersteer_model::testing::{TWO_LLCS, topology};
 
-use super::super::curve::Points;
+use super::super::curve::CurveSums;
 use super::*;
 
 /// Thread with this many misses at this many lines, and half of them at four times the lines.
-fn subject(misses: f64, lines: f64) -> Subject {
-    let mut points = Points::default();
+fn subject(misses: f64, lines: f64) -> PredictedThread {
+    let mut points = CurveSums::default();
     points.note(lines, misses, 1.0);
-    Subject {
+    PredictedThread {
         base: vec![0.1],
         exposed: 0.5,
         curve: points.curve(),
@@ -20,7 +20,11 @@ fn subject(misses: f64, lines: f64) -> Subject {
     }
 }
 
-fn predictor<'a>(places: &'a Places, subjects: &'a [Subject], mapping: &[usize]) -> Predictor<'a> {
+fn predictor<'a>(
+    places: &'a MachinePlaces,
+    subjects: &'a [PredictedThread],
+    mapping: &[usize],
+) -> Predictor<'a> {
     let elsewhere = Elsewhere {
         load: vec![0; places.spots.len()],
         traffic: vec![0.0; places.memory.len()],
@@ -30,7 +34,7 @@ fn predictor<'a>(places: &'a Places, subjects: &'a [Subject], mapping: &[usize])
 
 #[test]
 fn a_thread_that_misses_more_takes_more_of_a_shared_cache_and_slows_its_neighbour() {
-    let places = Places::new(&topology(TWO_LLCS));
+    let places = MachinePlaces::new(&topology(TWO_LLCS));
     let subjects = [subject(0.05, 65_536.0), subject(0.002, 65_536.0)];
     let together = predictor(&places, &subjects, &[0, 1]);
     let apart = predictor(&places, &subjects, &[0, 2]);
@@ -45,7 +49,7 @@ fn a_thread_that_misses_more_takes_more_of_a_shared_cache_and_slows_its_neighbou
 
 #[test]
 fn a_change_tried_says_what_making_it_says() {
-    let places = Places::new(&topology(TWO_LLCS));
+    let places = MachinePlaces::new(&topology(TWO_LLCS));
     let subjects = [0.05, 0.04, 0.002, 0.001].map(|misses| subject(misses, 65_536.0));
     let mut tried = predictor(&places, &subjects, &[0, 2, 1, 3]);
     let before = tried.speeds.clone();
@@ -65,8 +69,8 @@ fn a_change_tried_says_what_making_it_says() {
 
 #[test]
 fn threads_of_one_core_do_not_slow_each_other_by_memory_load() {
-    let places = Places::new(&topology(TWO_LLCS));
-    let stream = Subject {
+    let places = MachinePlaces::new(&topology(TWO_LLCS));
+    let stream = PredictedThread {
         exposed: 0.02,
         ..subject(0.5, 262_144.0)
     };
@@ -82,8 +86,8 @@ fn threads_of_one_core_do_not_slow_each_other_by_memory_load() {
 
 #[test]
 fn memory_is_slower_the_more_is_asked_of_it() {
-    let places = Places::new(&topology(TWO_LLCS));
-    let stream = Subject {
+    let places = MachinePlaces::new(&topology(TWO_LLCS));
+    let stream = PredictedThread {
         exposed: 0.02,
         ..subject(0.5, 262_144.0)
     };

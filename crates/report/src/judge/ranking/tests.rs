@@ -208,9 +208,9 @@ fn what_comes_from_the_start_and_what_was_left_out_is_said() {
     let probed = |probe, run| Probed { probe, run };
     let start = runs("hsf", 1.9)
         .into_iter()
-        .map(|r| probed(Probe::Start, r));
+        .map(|r| probed(ProbingGap::Start, r));
     let fair = [runs("linux", 1.7), runs("hsf", 1.6)].concat();
-    let fair = fair.into_iter().map(|r| probed(Probe::FairLaunch, r));
+    let fair = fair.into_iter().map(|r| probed(ProbingGap::FairLaunch, r));
     let facts = Facts {
         probed: start.chain(fair).collect(),
         shelves: BTreeMap::from([(

@@ -6,21 +6,23 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use countersteer_model::events::Event;
-use countersteer_model::sample::{EventSet, Row, Sample};
+use countersteer_model::sample::{EventSet, Sample, SampleRow};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 
 use super::Batch;
 use crate::record::Record;
-use crate::record::columns::{BatchBuilder, Column, Columns, Reader, Values, columns};
-use crate::record::kinds::{F64, Kind, Maybe, Newer, QueryText, U32, U64, maybe};
-use crate::record::rows::{MetricRow, ReadingRow};
+use crate::record::columns::{
+    BatchBuilder, ColumnSet, ColumnStorage, RowReader, RowValues, columns,
+};
+use crate::record::kinds::{ColumnKind, F64, Maybe, Newer, QueryText, U32, U64, maybe};
+use crate::record::rows::{ReadingRow, RecordedMetrics};
 use crate::record::words::Words;
 
 /// Sample that is to be written, with its step.
 struct Written<'a> {
     step: u32,
-    row: Row<'a>,
+    row: SampleRow<'a>,
     topology: &'a Topology,
 }
 
@@ -32,14 +34,14 @@ impl<'a> Written<'a> {
 }
 
 /// Head of a sample that was read, without its counts.
-struct Head {
+struct SampleHead {
     step: u32,
     sets: u32,
     sample: Sample,
 }
 
 // The other columns are named after the events.
-columns! { |s: Written<'a>| -> Head {
+columns! { |s: Written<'a>| -> SampleHead {
     step: U32 => s.step,
     at_ns: U64 => s.row.end.0,
     thread: U32 => s.row.thread().unwrap_or_default().0,
@@ -60,7 +62,7 @@ columns! { |s: Written<'a>| -> Head {
         enabled,
         ..Sample::of_thread(ThreadId(thread), CpuId(cpu), core_type, end, Nanos(running_ns))
     };
-    Head { step, sets, sample }
+    SampleHead { step, sets, sample }
 } }
 
 pub(super) fn encode_samples(record: &Record, topology: &Topology, range: Range<usize>) -> Batch {
@@ -72,7 +74,7 @@ pub(super) fn encode_samples(record: &Record, topology: &Topology, range: Range<
         topology,
     });
     let mut batch = BatchBuilder::default();
-    Head::write(written, &mut batch);
+    SampleHead::write(written, &mut batch);
     // Only events that at least one sample of the record has get a column.
     for event in record.samples.samples.events() {
         let counts = rows().map(|row| row.counts.get(event));
@@ -86,7 +88,7 @@ pub(super) fn decode_samples(
     words: &mut Words,
     batch: &RecordBatch,
 ) -> Result<(), String> {
-    let head = Head::reader(batch)?;
+    let head = SampleHead::reader(batch)?;
     // A column of an unknown event is ignored. An event without a column is unavailable, which is no
     // error.
     let fields = batch.schema();
@@ -98,7 +100,7 @@ pub(super) fn decode_samples(
     // All columns are positions of one event set, even if a sample does not have all of the events.
     let mut compiled: BTreeMap<u32, Arc<EventSet>> = BTreeMap::new();
     for row in 0..batch.num_rows() {
-        let Head { step, sets, sample } = head(row, words)?;
+        let SampleHead { step, sets, sample } = head(row, words)?;
         let all = compiled.entry(sets).or_insert_with(|| {
             let events = events.iter().map(|(event, _)| Some(*event));
             Arc::new(EventSet::new(events, sets))
@@ -116,7 +118,7 @@ pub(super) fn decode_samples(
 pub(super) fn encode_metrics(record: &Record, _: &Topology, range: Range<usize>) -> Batch {
     let rows = &record.metrics[range];
     let mut batch = BatchBuilder::default();
-    MetricRow::write(rows.iter(), &mut batch);
+    RecordedMetrics::write(rows.iter(), &mut batch);
     F64.write_each(&record.metric_names, rows, |r| &r.values, &mut batch);
     batch.build(rows.len())
 }
@@ -126,11 +128,11 @@ pub(super) fn decode_metrics(
     words: &mut Words,
     batch: &RecordBatch,
 ) -> Result<(), String> {
-    let metric = MetricRow::reader(batch)?;
+    let metric = RecordedMetrics::reader(batch)?;
     record.metric_names = names_after("thread", batch).collect();
     let values = F64.find_each(&record.metric_names, batch)?;
     for row in 0..batch.num_rows() {
-        record.metrics.push(MetricRow {
+        record.metrics.push(RecordedMetrics {
             values: values.iter().map(|column| maybe(column, row)).collect(),
             ..metric(row, words)?
         });

@@ -8,8 +8,8 @@ use countersteer_model::topology::Topology;
 
 use super::Batch;
 use crate::record::Record;
-use crate::record::columns::{BatchBuilder, Column};
-use crate::record::kinds::{F64, Kind, Text, U32};
+use crate::record::columns::{BatchBuilder, ColumnStorage};
+use crate::record::kinds::{ColumnKind, F64, SharedText, U32};
 use crate::record::words::Words;
 
 /// Encodes programs with their scores, which are computed from the manifest. The table is only for
@@ -20,7 +20,7 @@ pub(super) fn encode_programs(record: &Record, _: &Topology, range: Range<usize>
     let score = |of: fn(&ProgramScore) -> f64| scores.iter().map(of);
     let outcome = |of: fn(&ProgramOutcome) -> f64| outcomes.iter().map(of);
     let mut batch = BatchBuilder::default();
-    Text.write("name", scores.iter().map(|p| p.name.as_ref()), &mut batch);
+    SharedText.write("name", scores.iter().map(|p| p.name.as_ref()), &mut batch);
     U32.write("runs", scores.iter().map(|p| p.runs as u32), &mut batch);
     F64.write("completion_s", score(|p| p.completion_s), &mut batch);
     F64.write("alone_fast_s", score(|p| p.alone_fast_s), &mut batch);
@@ -36,8 +36,8 @@ pub(super) fn encode_profiles(record: &Record, _: &Topology, range: Range<usize>
     let profiles = record.manifest.profiles.iter();
     let rows = profiles.skip(range.start).take(range.len());
     let mut batch = BatchBuilder::default();
-    Text.write("file", rows.clone().map(|r| r.0.as_str()), &mut batch);
-    Text.write("text", rows.map(|r| r.1.as_str()), &mut batch);
+    SharedText.write("file", rows.clone().map(|r| r.0.as_str()), &mut batch);
+    SharedText.write("text", rows.map(|r| r.1.as_str()), &mut batch);
     batch.build(range.len())
 }
 
@@ -46,8 +46,8 @@ pub(super) fn decode_profiles(
     _: &mut Words,
     batch: &RecordBatch,
 ) -> Result<(), String> {
-    let file = Text.find("file", batch)?;
-    let text = Text.find("text", batch)?;
+    let file = SharedText.find("file", batch)?;
+    let text = SharedText.find("text", batch)?;
     let rows = (0..batch.num_rows()).map(|i| (file.value(i).to_owned(), text.value(i).to_owned()));
     record.manifest.profiles.extend(rows);
     Ok(())

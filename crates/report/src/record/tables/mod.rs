@@ -13,7 +13,7 @@ use arrow_schema::ArrowError;
 use countersteer_model::topology::Topology;
 
 use super::Record;
-use super::columns::{BatchBuilder, Column, Columns};
+use super::columns::{BatchBuilder, ColumnSet, ColumnStorage};
 use super::kinds::U32;
 use super::rows::StepRow;
 use super::words::Words;
@@ -25,7 +25,7 @@ const BATCH_ROWS: usize = 1 << 18;
 type Batch = Result<RecordBatch, ArrowError>;
 
 /// Table of a record: its name, and functions for its rows.
-pub(super) struct Table {
+pub(super) struct RecordTable {
     /// Name of the table; its file is `<name>.parquet`.
     pub(super) name: &'static str,
     pub(super) rows: fn(&Record) -> usize,
@@ -39,16 +39,18 @@ pub(super) struct Table {
     pub(super) decode: fn(&mut Record, &mut Words, &RecordBatch) -> Result<(), String>,
     /// Moves the table's rows from the second record to the end of the first.
     pub(super) append: fn(&mut Record, &mut Record),
-    /// Returns the step of each row of the table.
-    pub(super) steps: fn(&Record) -> Vec<u32>,
+    /// Returns the steps of the rows from an index on; empty if the rows belong to no steps.
+    pub(super) steps: fn(&Record, usize) -> Vec<u32>,
     /// Removes the table's rows of all steps except the first ones; the number of steps is the second argument.
     pub(super) keep_steps: fn(&mut Record, u32),
+    /// Removes the first rows of the table; their number is the second argument.
+    pub(super) forget: fn(&mut Record, usize),
 }
 
 /// Defines a table whose rows are a field of the record, belong to steps, and have all their columns from `columns!`.
 macro_rules! rows {
     ($rows:ident) => {
-        Table {
+        RecordTable {
             name: stringify!($rows),
             rows: |record| record.$rows.len(),
             encode: |record, _, range| encode(&record.$rows[range]),
@@ -56,14 +58,15 @@ macro_rules! rows {
             at_end: false,
             decode: |record, words, batch| decode(&mut record.$rows, words, batch),
             append: |record, more| record.$rows.append(&mut more.$rows),
-            steps: |record| record.$rows.iter().map(|row| row.step).collect(),
+            steps: |record, from| record.$rows[from..].iter().map(|row| row.step).collect(),
             keep_steps: |record, steps| record.$rows.retain(|row| row.step < steps),
+            forget: |record, rows| drop(record.$rows.drain(..rows)),
         }
     };
 }
 
-pub(super) static TABLES: &[Table] = &[
-    Table {
+pub(super) static TABLES: &[RecordTable] = &[
+    RecordTable {
         name: "steps",
         rows: |r| r.steps.len(),
         encode: |r, _, range| encode_steps(r, range),
@@ -71,12 +74,13 @@ pub(super) static TABLES: &[Table] = &[
         at_end: false,
         decode: |r, words, batch| decode(&mut r.steps, words, batch),
         append: |r, more| r.steps.append(&mut more.steps),
-        steps: |_| Vec::new(),
+        steps: |_, _| Vec::new(),
         keep_steps: |_, _| (),
+        forget: |_, _| (),
     },
     rows!(threads),
     rows!(events),
-    Table {
+    RecordTable {
         name: "samples",
         rows: |r| r.samples.len(),
         encode: counted::encode_samples,
@@ -84,25 +88,26 @@ pub(super) static TABLES: &[Table] = &[
         at_end: false,
         decode: counted::decode_samples,
         append: |r, more| r.samples.append(&mut more.samples),
-        steps: |r| r.samples.steps.clone(),
+        steps: |r, from| r.samples.steps[from..].to_vec(),
         keep_steps: |r, steps| r.samples.keep_steps(steps),
+        forget: |r, rows| r.samples.retain(|index, _| index >= rows),
     },
-    Table {
+    RecordTable {
         encode: counted::encode_metrics,
         decode: counted::decode_metrics,
         ..rows!(metrics)
     },
     rows!(decisions),
-    Table {
+    RecordTable {
         optional: true,
         ..rows!(shares)
     },
-    Table {
+    RecordTable {
         optional: true,
         ..rows!(clocks)
     },
     rows!(spans),
-    Table {
+    RecordTable {
         name: "programs",
         rows: |r| r.manifest.outcome.programs.len(),
         encode: ended::encode_programs,
@@ -111,10 +116,11 @@ pub(super) static TABLES: &[Table] = &[
         // The table exists for queries; its values are stored in the manifest.
         decode: |_, _, _| Ok(()),
         append: |_, _| (),
-        steps: |_| Vec::new(),
+        steps: |_, _| Vec::new(),
         keep_steps: |_, _| (),
+        forget: |_, _| (),
     },
-    Table {
+    RecordTable {
         name: "profiles",
         rows: |r| r.manifest.profiles.len(),
         encode: ended::encode_profiles,
@@ -122,25 +128,26 @@ pub(super) static TABLES: &[Table] = &[
         at_end: true,
         decode: ended::decode_profiles,
         append: |_, _| (),
-        steps: |_| Vec::new(),
+        steps: |_, _| Vec::new(),
         keep_steps: |_, _| (),
+        forget: |_, _| (),
     },
-    Table {
+    RecordTable {
         encode: counted::encode_readings,
         optional: true,
         decode: counted::decode_readings,
         ..rows!(readings)
     },
-    Table {
+    RecordTable {
         optional: true,
         ..rows!(virtuals)
     },
-    Table {
+    RecordTable {
         name: "identities",
         optional: true,
         ..rows!(programs)
     },
-    Table {
+    RecordTable {
         name: "told",
         optional: true,
         ..rows!(hints)
@@ -149,14 +156,14 @@ pub(super) static TABLES: &[Table] = &[
 
 fn encode<R>(rows: &[R]) -> Batch
 where
-    R: for<'a> Columns<Given<'a> = &'a R>,
+    R: for<'a> ColumnSet<Given<'a> = &'a R>,
 {
     let mut batch = BatchBuilder::default();
     R::write(rows.iter(), &mut batch);
     batch.build(rows.len())
 }
 
-fn decode<R: Columns>(
+fn decode<R: ColumnSet>(
     rows: &mut Vec<R>,
     words: &mut Words,
     batch: &RecordBatch,
@@ -177,7 +184,7 @@ fn encode_steps(record: &Record, range: Range<usize>) -> Batch {
     batch.build(rows.len())
 }
 
-impl Table {
+impl RecordTable {
     /// Iterates over all rows of the table in batches. An empty table has one empty batch, which defines the columns.
     pub(super) fn batches<'a>(
         &'a self,
@@ -215,7 +222,7 @@ mod tests {
         batch.project(&kept.collect::<Vec<_>>()).unwrap()
     }
 
-    fn read<R: Columns>(batch: &RecordBatch) -> Result<Vec<R>, String> {
+    fn read<R: ColumnSet>(batch: &RecordBatch) -> Result<Vec<R>, String> {
         let mut rows = Vec::new();
         decode(&mut rows, &mut Words::default(), batch).map(|()| rows)
     }

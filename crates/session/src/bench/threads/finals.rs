@@ -5,12 +5,14 @@
 
 use std::time::{Duration, Instant};
 
-use countersteer_lab::threads::search::Found;
-use countersteer_model::evidence::Verdict;
+use countersteer_lab::threads::search::SearchResult;
+use countersteer_model::evidence::GainDecision;
 
 use crate::bench::disturbance::Observer;
-use crate::bench::runner::Runner;
-use crate::bench::series::{Arm, CONFIDENCE, Conditions, Limits, Measured, Series, measure};
+use crate::bench::runner::CommandRunner;
+use crate::bench::series::{
+    ArmSeries, BenchArm, CONFIDENCE, Conditions, MeasuredArm, SeriesLimits, measure,
+};
 
 /// Most candidates beside the default.
 const FINALISTS: usize = 3;
@@ -22,7 +24,7 @@ const MOST_ROUNDS: u64 = 1_000;
 
 /// Rows of the candidates whose times in the search were best; the default is left out.
 #[must_use]
-pub fn finalists(found: &Found) -> Vec<usize> {
+pub fn finalists(found: &SearchResult) -> Vec<usize> {
     let Some(best) = found.best().filter(|best| best.candidate != 0) else {
         return Vec::new();
     };
@@ -43,7 +45,7 @@ pub fn confidence(finalists: usize) -> f64 {
 
 /// End of the rounds.
 #[derive(Clone, Copy, Debug)]
-pub struct End {
+pub struct FinalsEnd {
     /// Number of rounds; nothing else counts then.
     pub rounds: Option<u64>,
     /// Time after which no round begins.
@@ -57,12 +59,12 @@ pub struct End {
 /// # Errors
 /// A run fails or cannot be started.
 pub fn compare(
-    arms: &[Arm],
+    arms: &[BenchArm],
     conditions: Conditions<'_>,
-    end: End,
-    runner: &mut Runner,
+    end: FinalsEnd,
+    runner: &mut CommandRunner,
     observer: &mut Observer,
-    measured: &mut [Measured],
+    measured: &mut [MeasuredArm],
 ) -> anyhow::Result<Option<i32>> {
     let begun = Instant::now();
     let mut active: Vec<usize> = (0..arms.len()).collect();
@@ -70,18 +72,18 @@ pub fn compare(
         if end.is_reached(round, &active, measured, begun.elapsed()) {
             break;
         }
-        let of_round: Vec<Arm> = active.iter().map(|row| arms[*row].clone()).collect();
-        let mut runs: Vec<Measured> = active
+        let of_round: Vec<BenchArm> = active.iter().map(|row| arms[*row].clone()).collect();
+        let mut runs: Vec<MeasuredArm> = active
             .iter()
             .map(|row| std::mem::take(&mut measured[*row]))
             .collect();
-        let series = Series {
+        let series = ArmSeries {
             arms: &of_round,
             warmups: 0,
             conditions,
-            limits: Limits {
+            limits: SeriesLimits {
                 repeat: Some(1),
-                ..Limits::default()
+                ..SeriesLimits::default()
             },
             seed: end.seed + round,
         };
@@ -98,11 +100,11 @@ pub fn compare(
 }
 
 /// Removes arms that are certainly slower than another one; the default stays.
-fn eliminate(active: &mut Vec<usize>, measured: &[Measured]) {
+fn eliminate(active: &mut Vec<usize>, measured: &[MeasuredArm]) {
     let confidence = confidence(active.len() - 1);
     let loses = |row: usize, to: usize| {
         let evidence = measured[row].against(&measured[to]);
-        evidence.verdict(confidence, 0.0) == Some(Verdict::Slower)
+        evidence.verdict(confidence, 0.0) == Some(GainDecision::Slower)
     };
     let lost: Vec<usize> = active
         .iter()
@@ -112,12 +114,12 @@ fn eliminate(active: &mut Vec<usize>, measured: &[Measured]) {
     active.retain(|row| !lost.contains(row));
 }
 
-impl End {
+impl FinalsEnd {
     fn is_reached(
         self,
         round: u64,
         active: &[usize],
-        measured: &[Measured],
+        measured: &[MeasuredArm],
         took: Duration,
     ) -> bool {
         if let Some(rounds) = self.rounds {
@@ -137,35 +139,35 @@ impl End {
 
 #[cfg(test)]
 mod tests {
-    use countersteer_lab::threads::search::Trial;
-    use countersteer_sysfs::launch::Ending;
+    use countersteer_lab::threads::search::TimedTrial;
+    use countersteer_sysfs::launch::ExitEnding;
 
     use super::*;
-    use crate::bench::runner::Run;
+    use crate::bench::runner::EndedRun;
 
-    fn found(times_s: &[f64]) -> Found {
-        let trial = |(candidate, measured_s): (usize, &f64)| Trial {
+    fn found(times_s: &[f64]) -> SearchResult {
+        let trial = |(candidate, measured_s): (usize, &f64)| TimedTrial {
             candidate,
             predicted: None,
             measured_s: *measured_s,
             busy: None,
         };
-        Found {
+        SearchResult {
             trials: times_s.iter().enumerate().map(trial).collect(),
-            ..Found::default()
+            ..SearchResult::default()
         }
     }
 
-    fn measured(times_s: impl Iterator<Item = f64>) -> Measured {
-        let run = |elapsed_s| Run {
+    fn measured(times_s: impl Iterator<Item = f64>) -> MeasuredArm {
+        let run = |elapsed_s| EndedRun {
             elapsed_s,
             user_s: 0.0,
             system_s: 0.0,
-            ending: Ending::Exited(0),
+            ending: ExitEnding::Exited(0),
         };
-        Measured {
+        MeasuredArm {
             runs: times_s.map(run).collect(),
-            ..Measured::default()
+            ..MeasuredArm::default()
         }
     }
 
@@ -190,7 +192,7 @@ mod tests {
 
     #[test]
     fn rounds_end_when_they_were_asked_to_or_all_is_decided() {
-        let end = End {
+        let end = FinalsEnd {
             rounds: None,
             most: Duration::from_secs(9),
             margin: 0.01,
@@ -204,7 +206,7 @@ mod tests {
         assert!(!end.is_reached(9, &[0, 1], &calm, soon));
         assert!(end.is_reached(10, &[0, 1], &calm, soon));
         assert!(end.is_reached(1, &[0, 1], &calm, Duration::from_secs(9)));
-        let rounds = End {
+        let rounds = FinalsEnd {
             rounds: Some(20),
             ..end
         };

@@ -8,9 +8,9 @@ use countersteer_profiler::quoted;
 use countersteer_sysfs::launch::find_program;
 
 use super::error::ThreadsError;
-use crate::bench::commands::{Timed, filled, words_of};
-use crate::bench::places::Place;
-use crate::bench::series::Arm;
+use crate::bench::commands::{TimedCommand, filled, words_of};
+use crate::bench::places::NamedCpus;
+use crate::bench::series::BenchArm;
 
 /// Name of the parameter.
 const NAME: &str = "n";
@@ -24,18 +24,18 @@ pub const CHUNK: &str = "chunk";
 const CHUNKINGS: [&str; 4] = ["static", "dynamic,1", "dynamic,64", "guided"];
 
 /// Number of threads, and row of the chunking.
-pub type Way = (usize, usize);
+pub type ThreadsWay = (usize, usize);
 
 /// Command with `{n}`, and possibly `{chunk}`.
 #[derive(Clone, Debug)]
-pub struct Form {
+pub struct CommandForm {
     words: Vec<String>,
     assignments: Vec<(String, String)>,
     /// Values of `{chunk}`; empty without it.
     chunkings: Vec<String>,
 }
 
-impl Form {
+impl CommandForm {
     /// Checks a command, assignments, and the user's chunkings.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl Form {
         self.chunkings.get(row).map(String::as_str)
     }
 
-    fn parameters(&self, (threads, chunking): Way) -> Vec<(String, String)> {
+    fn parameters(&self, (threads, chunking): ThreadsWay) -> Vec<(String, String)> {
         let threads = (NAME.to_owned(), threads.to_string());
         let chunking = self.chunking(chunking);
         let chunking = chunking.map(|name| (CHUNK.to_owned(), name.to_owned()));
@@ -107,7 +107,7 @@ impl Form {
     }
 
     /// The command with this number of threads and this chunking, on these CPUs.
-    pub fn arm(&self, place: Place, way: Way) -> Arm {
+    pub fn arm(&self, place: NamedCpus, way: ThreadsWay) -> BenchArm {
         let parameters = self.parameters(way);
         let mut words = Vec::new();
         if !self.assignments.is_empty() {
@@ -118,8 +118,8 @@ impl Form {
             );
         }
         words.extend(self.words.iter().map(|word| filled(word, &parameters)));
-        Arm {
-            command: Timed {
+        BenchArm {
+            command: TimedCommand {
                 text: self.typed(way, place.mask()),
                 words,
                 parameters,
@@ -129,7 +129,7 @@ impl Form {
     }
 
     /// Command line to type; `cpus` by the kernel's numbers.
-    pub fn typed(&self, way: Way, cpus: Option<&CpuSet>) -> String {
+    pub fn typed(&self, way: ThreadsWay, cpus: Option<&CpuSet>) -> String {
         let parameters = self.parameters(way);
         let assigned = |(name, value): &(String, String)| {
             format!("{name}={}", quoted(&[filled(value, &parameters)]))
@@ -143,7 +143,7 @@ impl Form {
 
     /// Command line that binds each thread of an OpenMP program to a CPU of its own; `None` if it is not known to be one, or has more
     /// threads than CPUs.
-    pub fn bound(&self, way: Way, cpus: &CpuSet) -> Option<String> {
+    pub fn bound(&self, way: ThreadsWay, cpus: &CpuSet) -> Option<String> {
         if way.0 > cpus.len() {
             return None;
         }
@@ -201,41 +201,41 @@ mod tests {
 
     #[test]
     fn the_number_stands_in_words_or_assignments() {
-        let form = Form::new(&words("sh -c {n}"), &[], &[]).unwrap();
+        let form = CommandForm::new(&words("sh -c {n}"), &[], &[]).unwrap();
         assert_eq!(
             form.typed((4, 0), Some(&cpus("0-3"))),
             "taskset -c 0-3 sh -c 4"
         );
         assert_eq!(form.bound((4, 0), &cpus("0-3")), None);
-        let form = Form::new(&words("sh"), &["OMP_NUM_THREADS={n}".into()], &[]).unwrap();
+        let form = CommandForm::new(&words("sh"), &["OMP_NUM_THREADS={n}".into()], &[]).unwrap();
         assert_eq!(form.typed((2, 0), None), "OMP_NUM_THREADS=2 sh");
         assert_eq!(
             form.bound((2, 0), &cpus("0-1")).unwrap(),
             "OMP_PLACES='{0}:2' OMP_PROC_BIND=close OMP_NUM_THREADS=2 sh"
         );
-        let long = Form::new(&words("sh -c {threads}"), &[], &[]).unwrap();
+        let long = CommandForm::new(&words("sh -c {threads}"), &[], &[]).unwrap();
         assert_eq!(long.typed((4, 0), None), "sh -c 4");
-        let text = Form::new(&["echo {n} | cat".to_owned()], &[], &[]).unwrap();
+        let text = CommandForm::new(&["echo {n} | cat".to_owned()], &[], &[]).unwrap();
         assert_eq!(text.typed((3, 0), None), "sh -c 'echo 3 | cat'");
     }
 
     #[test]
     fn a_command_that_takes_no_number_is_refused_with_both_remedies() {
-        let error = Form::new(&words("sh -c x"), &[], &[])
+        let error = CommandForm::new(&words("sh -c x"), &[], &[])
             .unwrap_err()
             .to_string();
         assert!(
             error.contains("`{n}`") && error.contains("--env OMP_NUM_THREADS={n}"),
             "{error}"
         );
-        assert!(Form::new(&words("sh {n}"), &["x".into()], &[]).is_err());
-        assert!(Form::new(&words("./nosuch {n}"), &[], &[]).is_err());
+        assert!(CommandForm::new(&words("sh {n}"), &["x".into()], &[]).is_err());
+        assert!(CommandForm::new(&words("./nosuch {n}"), &[], &[]).is_err());
     }
 
     #[test]
     fn chunkings_are_openmps_unless_others_are_given() {
         let env = ["OMP_NUM_THREADS={n}", "OMP_SCHEDULE={chunk}"].map(str::to_owned);
-        let form = Form::new(&words("sh"), &env, &[]).unwrap();
+        let form = CommandForm::new(&words("sh"), &env, &[]).unwrap();
         assert_eq!(form.chunkings().len(), 4);
         assert_eq!(
             form.typed((2, 1), None),
@@ -244,9 +244,9 @@ mod tests {
         assert!(form.bound((2, 1), &cpus("0-1")).is_some());
         assert_eq!(form.bound((3, 1), &cpus("0-1")), None, "more than CPUs");
         let own = ["8".to_owned(), "512".to_owned()];
-        let form = Form::new(&words("sh -c {n} {chunk}"), &[], &own).unwrap();
+        let form = CommandForm::new(&words("sh -c {n} {chunk}"), &[], &own).unwrap();
         assert_eq!(form.typed((2, 1), None), "sh -c 2 512");
-        let error = Form::new(&words("sh -c {n}"), &[], &own).unwrap_err();
+        let error = CommandForm::new(&words("sh -c {n}"), &[], &own).unwrap_err();
         assert!(
             error.to_string().contains("OMP_SCHEDULE={chunk}"),
             "{error}"

@@ -7,19 +7,19 @@ use countersteer_lab::threads::search;
 use tempfile::NamedTempFile;
 
 use super::error::ThreadsError;
-use super::form::Form;
+use super::form::CommandForm;
 use crate::bench::disturbance::{Disturbance, Observer};
 use crate::bench::places::place;
-use crate::bench::runner::{Done, Runner};
-use crate::bench::series::{Arm, Conditions, once};
-use crate::steering::here::Here;
+use crate::bench::runner::{CommandRunner, RunResult};
+use crate::bench::series::{BenchArm, Conditions, once};
+use crate::steering::here::SteeredMachine;
 
 /// Command on this machine.
-pub struct Live<'a> {
-    pub form: &'a Form,
-    pub here: &'a Here,
+pub struct ThreadsCommand<'a> {
+    pub form: &'a CommandForm,
+    pub here: &'a SteeredMachine,
     pub prepare: Option<&'a str>,
-    pub runner: &'a mut Runner,
+    pub runner: &'a mut CommandRunner,
     pub observer: Observer,
     pub disturbance: Disturbance,
     pub answers: Option<Answers>,
@@ -63,13 +63,13 @@ impl Answers {
 }
 
 /// The command with a candidate, by the kernel's CPU numbers.
-pub fn arm(form: &Form, candidate: &Candidate, here: &Here) -> Arm {
+pub fn arm(form: &CommandForm, candidate: &Candidate, here: &SteeredMachine) -> BenchArm {
     let cpus = here.numbers.os_set(&candidate.cpus);
     let place = place(&candidate.name, cpus, candidate.confined, here);
     form.arm(place, (candidate.threads, candidate.chunking.0))
 }
 
-impl search::Runner for Live<'_> {
+impl search::CandidateTimer for ThreadsCommand<'_> {
     fn seconds(&mut self, candidate: &Candidate) -> anyhow::Result<Option<f64>> {
         let arm = arm(self.form, candidate, self.here);
         let conditions = Conditions {
@@ -79,8 +79,8 @@ impl search::Runner for Live<'_> {
         };
         self.runs += 1;
         let run = match once(&arm, conditions, self.runs, self.runner, &mut self.observer)? {
-            Done::Ended(run) => run,
-            Done::Interrupted(signal) => {
+            RunResult::Ended(run) => run,
+            RunResult::Interrupted(signal) => {
                 self.signal = Some(signal);
                 return Ok(None);
             }

@@ -3,28 +3,28 @@
 //! Input: candidates, what the search found, runs of the finalists. Output: texts and values.
 
 use countersteer_lab::threads::candidates::Candidate;
-use countersteer_lab::threads::search::{Found, Prediction};
+use countersteer_lab::threads::search::{SearchResult, TimePrediction};
 use countersteer_model::cpunumbers::CpuNumbers;
-use countersteer_model::evidence::Verdict;
+use countersteer_model::evidence::GainDecision;
 use countersteer_model::trial::Gain;
-use countersteer_report::judge::trial::Limits as Words;
+use countersteer_report::judge::trial::TrialLimits as Words;
 use countersteer_report::judge::{Median, percent};
 use countersteer_report::{number, seconds, table};
 use serde::Serialize;
 
 use super::finals::confidence;
-use super::form::{CHUNK, Form, Way};
+use super::form::{CHUNK, CommandForm, ThreadsWay};
 use crate::bench::result::{compared, gain, warnings};
-use crate::bench::series::{Arm, Measured};
+use crate::bench::series::{BenchArm, MeasuredArm};
 
-/// Layout of [`Findings`] as JSON.
+/// Layout of [`ThreadsResult`] as JSON.
 const SCHEMA: &str = "countersteer.threads/1";
 /// Candidates without a trial that are shown.
 const SHOWN: usize = 3;
 
 /// Candidate with what is known of it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct CandidateRow {
     pub threads: usize,
     /// Value of `{chunk}`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,14 +35,14 @@ pub struct Row {
     /// False for the default: threads are left where the kernel places them.
     pub confined: bool,
     /// Before its trial; after the last trial for candidates without one. Relative to the default if nothing was run.
-    pub predicted: Option<Predicted>,
+    pub predicted: Option<PredictedTime>,
     /// Time of its trial.
     pub measured_s: Option<f64>,
 }
 
 /// Predicted time, with the interval that holds nine of ten programs that explain the trials.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Predicted {
+pub struct PredictedTime {
     pub time: f64,
     pub low: f64,
     pub high: f64,
@@ -69,13 +69,13 @@ pub struct Final {
 
 /// Result of the command.
 #[derive(Clone, Debug, Serialize)]
-pub struct Findings {
+pub struct ThreadsResult {
     schema: &'static str,
     /// Command line of the default.
     pub default: String,
-    pub trials: Vec<Row>,
+    pub trials: Vec<CandidateRow>,
     /// Candidates without a trial, best prediction first.
-    pub others: Vec<Row>,
+    pub others: Vec<CandidateRow>,
     /// Expected improvement over the best trial by one more trial, as a fraction.
     pub open: f64,
     /// Best first.
@@ -87,8 +87,8 @@ pub struct Findings {
     words: Words,
 }
 
-impl From<Prediction> for Predicted {
-    fn from(p: Prediction) -> Self {
+impl From<TimePrediction> for PredictedTime {
+    fn from(p: TimePrediction) -> Self {
         Self {
             time: p.median,
             low: p.low,
@@ -97,18 +97,23 @@ impl From<Prediction> for Predicted {
     }
 }
 
-impl Findings {
+impl ThreadsResult {
     /// Lists trials and predictions, without finals.
-    pub fn of(form: &Form, candidates: &[Candidate], numbers: &CpuNumbers, found: &Found) -> Self {
-        let row = |row: usize, predicted: Option<Prediction>, measured_s: Option<f64>| {
+    pub fn of(
+        form: &CommandForm,
+        candidates: &[Candidate],
+        numbers: &CpuNumbers,
+        found: &SearchResult,
+    ) -> Self {
+        let row = |row: usize, predicted: Option<TimePrediction>, measured_s: Option<f64>| {
             let candidate = &candidates[row];
-            Row {
+            CandidateRow {
                 threads: candidate.threads,
                 chunking: form.chunking(candidate.chunking.0).map(str::to_owned),
                 cores: candidate.name.clone(),
                 cpus: numbers.os_set(&candidate.cpus).to_string(),
                 confined: candidate.confined,
-                predicted: predicted.map(Predicted::from),
+                predicted: predicted.map(PredictedTime::from),
                 measured_s,
             }
         };
@@ -144,10 +149,10 @@ impl Findings {
     /// Adds the comparison with the default, the first arm.
     pub fn judge(
         &mut self,
-        form: &Form,
-        arms: &[Arm],
-        ways: &[Way],
-        measured: &[Measured],
+        form: &CommandForm,
+        arms: &[BenchArm],
+        ways: &[ThreadsWay],
+        measured: &[MeasuredArm],
         margin: f64,
     ) {
         let confidence = confidence(arms.len() - 1);
@@ -175,7 +180,7 @@ impl Findings {
             let pairs = b.gain.pairs.cmp(&a.gain.pairs);
             pairs.then(b.gain.gain.total_cmp(&a.gain.gain))
         });
-        let is_faster = |f: &Final| f.gain.verdict == Some(Verdict::Faster);
+        let is_faster = |f: &Final| f.gain.verdict == Some(GainDecision::Faster);
         self.recommended = self.finals.first().filter(|f| is_faster(f)).map(|_| 0);
         self.warnings = pairs()
             .flat_map(|(arm, m)| {
@@ -188,7 +193,7 @@ impl Findings {
     /// The table of trials, or of predictions if nothing was run.
     pub fn table(&self) -> String {
         if self.trials.is_empty() {
-            let cells = |row: &Row| {
+            let cells = |row: &CandidateRow| {
                 let relative = |time: f64| format!("{} x", number(time, 3));
                 let predicted = row.predicted.map_or_else(Vec::new, |p| {
                     vec![
@@ -201,7 +206,7 @@ impl Findings {
             let head = self.head(["time over default's", "90 % of programs"]);
             return table::plain(&head, self.others.iter().map(cells));
         }
-        let cells = |row: &Row| {
+        let cells = |row: &CandidateRow| {
             let predicted = row.predicted.map_or_else(
                 || "-".to_owned(),
                 |p| {
@@ -272,7 +277,7 @@ impl Findings {
     }
 }
 
-fn place_cells(row: &Row) -> Vec<String> {
+fn place_cells(row: &CandidateRow) -> Vec<String> {
     let cores = if row.confined {
         row.cores.clone()
     } else {

@@ -13,7 +13,7 @@ use countersteer_sim::engine::{Plan, PlannedProgram, SimConfig, SimError, Simula
 use countersteer_sim::linux::LinuxConfig;
 use countersteer_sim::progress::ProgressConfig;
 use countersteer_sim::progress::synthetic::{self, profile};
-use countersteer_sysfs::waits::{Measured, Waits};
+use countersteer_sysfs::waits::{MeasuredWaits, Waits};
 
 use super::super::supervisor::Supervisor;
 use super::*;
@@ -25,7 +25,7 @@ const UNTIL: Nanos = Nanos::from_millis(240_000);
 struct Waiting {
     simulation: Simulation,
     trial: AbTrial,
-    control: Control,
+    control: RunControl,
     before: Histogram,
     /// Waits under the policy, and after it was dropped.
     waits: [Histogram; 2],
@@ -52,10 +52,10 @@ impl Engine for Waiting {
         let waits = Waits {
             times: woken.count(),
             total_ns: 0,
-            measured: Some(Measured {
+            measured: Some(MeasuredWaits {
                 longest_ns: woken.quantile_ns(1.0).unwrap_or(0),
                 woken,
-                ..Measured::default()
+                ..MeasuredWaits::default()
             }),
         };
         if let Some(mut foreground) = self.trial.foreground() {
@@ -116,7 +116,7 @@ fn conduct(spec: &str) -> (String, Option<String>, [Option<u64>; 2]) {
         confidence: 0.95,
         margin: 0.01,
     };
-    let control = Control::default();
+    let control = RunControl::default();
     let trial = AbTrial::new(plan).with_foreground("game");
     let mut engine = Waiting {
         simulation: Simulation::new(

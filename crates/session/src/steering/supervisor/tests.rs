@@ -95,12 +95,12 @@ fn decide_at(policy: &mut dyn Policy, now: Nanos) -> Placement {
     policy.decide(&mut view, &mut PolicyRng::seed_from_u64(1))
 }
 
-fn supervisor(slow: bool) -> (Supervisor, Control) {
+fn supervisor(slow: bool) -> (Supervisor, RunControl) {
     supervising(Box::new(Bad { decisions: 0, slow }))
 }
 
-fn supervising(policy: Box<dyn Policy>) -> (Supervisor, Control) {
-    let control = Control::default();
+fn supervising(policy: Box<dyn Policy>) -> (Supervisor, RunControl) {
+    let control = RunControl::default();
     let period = Duration::from_millis(1);
     let policy = ("test", policy);
     let supervisor = Supervisor::new(policy, &topology(), &control, period, || {});
@@ -210,7 +210,7 @@ fn in_each_block_of_a_trial_all_is_said_again() {
         margin: 0.01,
     };
     let trial = AbTrial::new(plan);
-    let control = Control::default();
+    let control = RunControl::default();
     let linux = countersteer_policies::parse("linux", &topology()).unwrap();
     let policy = Box::new(SaysOnce(false));
     let mut both = AlternatingPolicies::new(&trial, policy, linux, None, &control);

@@ -40,7 +40,7 @@ fn sample(thread: ThreadId) -> Samples {
 fn what_is_reported_late_of_threads_that_have_ended_is_their_programs() {
     let machine = countersteer_sysfs::topology::detect(std::path::Path::new("/")).unwrap();
     let topology = Arc::new(Topology::new(&machine));
-    let mut tally = Tally::new(&topology, None, None, &Control::default());
+    let mut tally = DecisionTally::new(&topology, None, None, &RunControl::default());
     let long = ThreadId(5);
     let short = ThreadId(7);
     let strange = ThreadId(9);
@@ -80,7 +80,7 @@ fn what_is_reported_late_of_threads_that_have_ended_is_their_programs() {
 fn what_programs_have_done_that_are_forgotten_is_in_the_sum() {
     let machine = countersteer_sysfs::topology::detect(std::path::Path::new("/")).unwrap();
     let topology = Arc::new(Topology::new(&machine));
-    let mut tally = Tally::new(&topology, None, None, &Control::default()).forgetful();
+    let mut tally = DecisionTally::new(&topology, None, None, &RunControl::default()).forgetful();
     let thread = ThreadId(5);
     let time = Nanos::from_millis(250);
     let head = Sample::of_thread(thread, CpuId(0), CoreTypeId(0), time, time);
@@ -120,8 +120,8 @@ fn in_a_trial_the_predicted_gain_is_that_of_one_side_over_the_other() {
         confidence: 0.95,
         margin: 0.01,
     });
-    let control = Control::default();
-    let mut tally = Tally::new(&topology, None, None, &control);
+    let control = RunControl::default();
+    let mut tally = DecisionTally::new(&topology, None, None, &control);
     tally.ab_trial = Some(trial.clone());
     let mut metrics = MetricBank::new(&topology, &["sf_oracle"]);
     let mut rng = PolicyRng::seed_from_u64(1);

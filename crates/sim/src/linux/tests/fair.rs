@@ -238,12 +238,12 @@ fn a_thread_that_overran_stays_queued_until_it_has_paid() {
     // Towards the end of its slice the thread is ahead of V.
     let at = Nanos(linux.next_event().0 - 1);
     linux.block(t, at);
-    assert_eq!(linux.threads[t.index()].state, State::Delayed);
+    assert_eq!(linux.threads[t.index()].state, TaskState::Delayed);
     assert!(!linux.is_runnable(t));
     assert_eq!(linux.nr_running(CpuId(0)), 1);
     check(&linux);
     linux.advance(at + ms(50));
-    assert_eq!(linux.threads[t.index()].state, State::Sleeping);
+    assert_eq!(linux.threads[t.index()].state, TaskState::Sleeping);
     assert!(linux.threads[t.index()].vlag <= 0);
     check(&linux);
 }
@@ -261,7 +261,7 @@ fn without_delayed_dequeue_a_sleeper_keeps_its_debt() {
     let t = linux.running(CpuId(0)).unwrap();
     let at = Nanos(linux.next_event().0 - 1);
     linux.block(t, at);
-    assert_eq!(linux.threads[t.index()].state, State::Sleeping);
+    assert_eq!(linux.threads[t.index()].state, TaskState::Sleeping);
     assert!(linux.threads[t.index()].vlag < 0);
 }
 

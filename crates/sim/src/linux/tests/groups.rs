@@ -1,6 +1,6 @@
 //! Control groups and utilisation clamps against closed forms.
 
-use countersteer_model::control::Bandwidth;
+use countersteer_model::control::CpuBandwidth;
 use countersteer_model::placement::Clamp;
 
 use super::*;
@@ -16,7 +16,7 @@ fn programs(topology: &Topology, rows: &[(u32, Option<u64>, u32)], mask: &CpuSet
     let mut next = 0;
     for (process, (weight, quota_ms, threads)) in rows.iter().enumerate() {
         if *weight > 0 {
-            let limit = quota_ms.map(|quota| Bandwidth {
+            let limit = quota_ms.map(|quota| CpuBandwidth {
                 quota: ms(quota),
                 period: ms(100),
             });

@@ -1,6 +1,6 @@
 //! Invariants after any sequence of events.
 
-use countersteer_model::control::Bandwidth;
+use countersteer_model::control::CpuBandwidth;
 use countersteer_model::placement::Clamp;
 use rand::RngExt;
 
@@ -45,7 +45,7 @@ fn step(linux: &mut Linux, topology: &Topology, rng: &mut Pcg64, now: Nanos, thr
     let alive = linux
         .threads
         .get(t.index())
-        .is_some_and(|x| x.state != State::Dead);
+        .is_some_and(|x| x.state != TaskState::Dead);
     let cpu = rng
         .random::<bool>()
         .then(|| CpuId(rng.random_range(0..cpus)));
@@ -97,7 +97,7 @@ fn random_clamp(rng: &mut Pcg64) -> Clamp {
 /// Puts processes 0 and 1 into a group each, and 2 and 3 into groups with limits; 4 and 5 stay in the root group.
 fn with_groups(linux: &mut Linux) {
     let limit = |quota_ms, period_ms| {
-        Some(Bandwidth {
+        Some(CpuBandwidth {
             quota: ms(quota_ms),
             period: ms(period_ms),
         })
@@ -116,7 +116,12 @@ fn with_groups(linux: &mut Linux) {
     }
 }
 
-fn random_run(topology: &Topology, config: LinuxConfig, steps: u32, checked: bool) -> Vec<Switch> {
+fn random_run(
+    topology: &Topology,
+    config: LinuxConfig,
+    steps: u32,
+    checked: bool,
+) -> Vec<ContextSwitch> {
     let mut rng = Pcg64::seed_from_u64(config.seed ^ 0x5eed);
     let cpus = topology.cpus.len() as u32;
     let mut linux = Linux::new(topology, config);

@@ -105,14 +105,14 @@ pub(super) fn check(linux: &Linux) {
             seen[t as usize] += 1;
             assert_eq!(thread.cpu as usize, cpu);
             assert!(
-                thread.state == State::Delayed || thread.allowed.has(cpu),
+                thread.state == TaskState::Delayed || thread.allowed.has(cpu),
                 "thread {t} on forbidden cpu{cpu}"
             );
         }
         let runnable = rq
             .waiting
             .iter()
-            .filter(|w| linux.threads[w.thread as usize].state == State::Queued)
+            .filter(|w| linux.threads[w.thread as usize].state == TaskState::Queued)
             .count()
             + usize::from(rq.curr != NONE);
         assert_eq!(rq.runnable as usize, runnable);
@@ -160,7 +160,7 @@ pub(super) fn check(linux: &Linux) {
         assert_eq!(node.overloaded, sum(&|rq| u32::from(rq.runnable > 1)));
     }
     if linux.gather.active {
-        let misplaced = |t: &&Thread| {
+        let misplaced = |t: &&TaskEntity| {
             let here = &linux.domains.node(linux.domains.llc[t.cpu as usize]).mask;
             let preferred = linux.gather.row_of(t.preferred_llc);
             t.on_queue()

@@ -7,16 +7,16 @@
 //! of points of the curve lie in its convex hull, whose upper corners are the [`Way`]s.
 
 use super::Analytic;
-use super::class::Class;
+use super::class::{CpuClass, MAX_LEVELS};
 use super::siblings::Beside;
-use super::table::{MAX_LEVELS, Table};
-use crate::progress::ceiling::{Ceilings, Clock, CoreState, ModelCeiling, Place, Way};
+use super::table::RateTable;
+use crate::progress::ceiling::{Ceilings, CoreGroup, CoreState, ModelCeiling, TurboBin, Way};
 
 /// Factor by which the speed within a lattice cell may exceed the speeds at the cell's corners.
 const WITHIN_CELL: f64 = 1.001;
 
 /// State of a core, and index of the class whose rate tables apply to it.
-struct Kind {
+struct CoreStateKind {
     state: CoreState,
     class: usize,
 }
@@ -31,7 +31,7 @@ pub fn of(progress: &Analytic) -> Ceilings {
     } else {
         (vec![None; firsts.len()], Vec::new())
     };
-    let place = |(first, cache): (&u32, Option<usize>)| Place {
+    let place = |(first, cache): (&u32, Option<usize>)| CoreGroup {
         cores: cores(progress, |c| c.first_class == *first),
         cache,
     };
@@ -67,7 +67,7 @@ pub fn of(progress: &Analytic) -> Ceilings {
 }
 
 /// Number of cores that have at least one CPU for which `of` returns true.
-fn cores(progress: &Analytic, of: impl Fn(&super::Cpu) -> bool) -> f64 {
+fn cores(progress: &Analytic, of: impl Fn(&super::ClassCpu) -> bool) -> f64 {
     let mut cores: Vec<u32> = progress
         .cpus
         .iter()
@@ -113,7 +113,7 @@ fn cache_groups(progress: &Analytic, firsts: &[u32]) -> (Vec<Option<usize>>, Vec
 }
 
 /// Returns the possible states of the cores of each place; appends the frequency limits of these states to `clocks`.
-fn kinds(progress: &Analytic, firsts: &[u32], clocks: &mut Vec<Clock>) -> Vec<Kind> {
+fn kinds(progress: &Analytic, firsts: &[u32], clocks: &mut Vec<TurboBin>) -> Vec<CoreStateKind> {
     let mut kinds = Vec::new();
     for (core_type, of) in progress.topology.core_types.iter().enumerate() {
         let all = cores(progress, |c| c.core_type as usize == core_type) as usize;
@@ -122,7 +122,7 @@ fn kinds(progress: &Analytic, firsts: &[u32], clocks: &mut Vec<Clock>) -> Vec<Ki
             let point = of.fastest_point(active);
             if points.last() != Some(&point) {
                 points.push(point);
-                clocks.push(Clock {
+                clocks.push(TurboBin {
                     core_type: countersteer_model::units::CoreTypeId::from_index(core_type),
                     cores: 0.0,
                 });
@@ -142,7 +142,7 @@ fn kinds(progress: &Analytic, firsts: &[u32], clocks: &mut Vec<Clock>) -> Vec<Ki
                     smt..=smt
                 };
                 let clock = clocks.len() - points.len() + nth;
-                kinds.extend(running.map(|threads| Kind {
+                kinds.extend(running.map(|threads| CoreStateKind {
                     state: CoreState {
                         place,
                         clock,
@@ -163,7 +163,7 @@ fn kinds(progress: &Analytic, firsts: &[u32], clocks: &mut Vec<Clock>) -> Vec<Ki
 }
 
 /// Returns the upper corners of the convex hull of speeds over lines held, for one state and one rate table.
-fn ways(progress: &Analytic, state: usize, kind: &Kind, table: &Table) -> Vec<Way> {
+fn ways(progress: &Analytic, state: usize, kind: &CoreStateKind, table: &RateTable) -> Vec<Way> {
     let class = &progress.classes[kind.class];
     let hz = class.ghz * 1e9 * WITHIN_CELL;
     let beside = Beside::modest(f64::from(class.threads) - 1.0);
@@ -204,13 +204,13 @@ fn ways(progress: &Analytic, state: usize, kind: &Kind, table: &Table) -> Vec<Wa
 }
 
 /// Returns the number of lines of each shared cache of a class.
-fn whole(class: &Class) -> [f64; MAX_LEVELS] {
+fn whole(class: &CpuClass) -> [f64; MAX_LEVELS] {
     std::array::from_fn(|k| class.levels.get(k).map_or(0.0, |l| l.lines))
 }
 
 /// Returns the minimum of cycles per instruction over all occupancies of the caches inside level `below`.
 fn fewest_cycles(
-    table: &Table,
+    table: &RateTable,
     held: &mut [f64; MAX_LEVELS],
     below: usize,
     beside: &Beside,

@@ -1,26 +1,27 @@
 //! Classes of CPUs that differ in the speed of programs.
 //!
-//! Input: a topology. Output: [`Class`]es, for which rate tables are made, and the indices of each CPU in all other tables. Even
+//! Input: a topology. Output: [`CpuClass`]es, for which rate tables are made, and the indices of each CPU in all other tables. Even
 //! large machines have only a small number of classes.
 
 use countersteer_model::machine::{CoreType, Point};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::CoreTypeId;
 
-use super::table::MAX_LEVELS;
+/// Maximum number of shared cache levels between a core and memory (levels 2, 3 and 4).
+pub const MAX_LEVELS: usize = 3;
 
 pub const NONE: u32 = u32::MAX;
 
 /// Shared cache as seen from a core.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Level {
+pub struct SharedLevel {
     pub lines: f64,
     /// Load-to-use latency in cycles of the core.
     pub latency_cycles: f64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Class {
+pub struct CpuClass {
     /// Index of the core type in the topology.
     pub core_type: CoreTypeId,
     /// Number of threads that run on the core at the same time.
@@ -32,13 +33,13 @@ pub struct Class {
     /// Energy per instruction, relative to the energy at the core type's `freq_ghz`.
     pub energy: f64,
     /// Shared caches, inner first; empty if the last level is private.
-    pub levels: Vec<Level>,
+    pub levels: Vec<SharedLevel>,
     /// Latency of unloaded memory in cycles of the core.
     pub memory_cycles: f64,
 }
 
 #[derive(Clone, Debug)]
-pub struct Cpu {
+pub struct ClassCpu {
     /// Index of the CPU's class at the present frequency while no SMT sibling runs. The classes for 2, 3, ... running threads
     /// follow.
     pub class: u32,
@@ -69,8 +70,8 @@ pub struct Cpu {
 }
 
 /// Returns the classes and CPUs of a topology.
-pub fn classify(topology: &Topology) -> (Vec<Class>, Vec<Cpu>) {
-    let mut classes: Vec<Class> = Vec::new();
+pub fn classify(topology: &Topology) -> (Vec<CpuClass>, Vec<ClassCpu>) {
+    let mut classes: Vec<CpuClass> = Vec::new();
     let mut slots = vec![0u32; topology.caches.len()];
     let mut cpus = Vec::with_capacity(topology.cpus.len());
     for cpu in &topology.cpus {
@@ -91,7 +92,7 @@ pub fn classify(topology: &Topology) -> (Vec<Class>, Vec<Cpu>) {
         let row = first_class(topology, cpu, &chain_rows, &mut classes);
         let pool = topology.llc_of(cpu.id).0;
         let level = |k: usize| chain.get(k).map(|c| &topology.caches[c.index()]);
-        let mut made = Cpu {
+        let mut made = ClassCpu {
             class: row as u32,
             first_class: row as u32,
             smt: core_type.smt.max(1),
@@ -118,7 +119,7 @@ pub fn classify(topology: &Topology) -> (Vec<Class>, Vec<Cpu>) {
     (classes, cpus)
 }
 
-impl Cpu {
+impl ClassCpu {
     /// Sets the CPU's frequency to operating point `point` of its core type, which is `ghz`.
     pub fn run_at(&mut self, point: usize, ghz: f64) {
         self.class = self.first_class + point as u32 * self.smt;
@@ -132,7 +133,7 @@ fn first_class(
     topology: &Topology,
     cpu: &countersteer_model::topology::Cpu,
     chain: &[usize],
-    classes: &mut Vec<Class>,
+    classes: &mut Vec<CpuClass>,
 ) -> usize {
     let core_type = &topology.core_types[cpu.core_type.index()];
     let points = core_type.points();
@@ -144,7 +145,7 @@ fn first_class(
     let row = classes.len();
     for class in points.iter().map(at) {
         for threads in 1..=core_type.smt.max(1) {
-            classes.push(Class {
+            classes.push(CpuClass {
                 threads,
                 ..class.clone()
             });
@@ -158,16 +159,16 @@ fn class_of(
     cpu: &countersteer_model::topology::Cpu,
     (core_type, point): (&CoreType, Point),
     chain: impl Iterator<Item = usize>,
-) -> Class {
+) -> CpuClass {
     let cycles = |ns: f64| ns * point.ghz;
     let level = |row: usize| {
         let cache = &topology.caches[row];
-        Level {
+        SharedLevel {
             lines: cache.lines,
             latency_cycles: cycles(cache.latency_ns),
         }
     };
-    Class {
+    CpuClass {
         core_type: cpu.core_type,
         threads: 1,
         ghz: point.ghz,
@@ -186,14 +187,14 @@ fn class_of(
 
 /// Returns, for each core type, the index of the class on which a program is fastest alone. This class has the frequency of one
 /// active core and the largest last-level cache.
-pub fn best_classes(topology: &Topology, classes: &[Class]) -> Vec<u32> {
-    let llc = |c: &Class| c.levels.last().map_or(0.0, |l| l.lines);
+pub fn best_classes(topology: &Topology, classes: &[CpuClass]) -> Vec<u32> {
+    let llc = |c: &CpuClass| c.levels.last().map_or(0.0, |l| l.lines);
     (0..topology.core_types.len())
         .map(|core_type| {
             let of = &topology.core_types[core_type];
             let ghz = of.points()[of.fastest_point(1)].ghz;
             let mut best = NONE;
-            let alone = |(_, c): &(usize, &Class)| c.threads == 1 && c.ghz == ghz;
+            let alone = |(_, c): &(usize, &CpuClass)| c.threads == 1 && c.ghz == ghz;
             for (row, class) in classes.iter().enumerate().filter(alone) {
                 let better = best == NONE || llc(class) > llc(&classes[best as usize]);
                 if class.core_type.index() == core_type && better {

@@ -3,7 +3,7 @@
 //! Input: a behaviour and a core type. Output: cycles per instruction that the behaviour's operations need in the busiest part of
 //! the core, and that its dependences need.
 
-use countersteer_model::machine::{CorePipeline, CoreType, Unit};
+use countersteer_model::machine::{CorePipeline, CoreType, WorkUnit};
 use countersteer_model::profile::{
     Behaviour, CONFLICT_SETS, ChainPoint, MissCurve, Mix, Operation, Operations, Pipeline,
     REFERENCE_LOAD_CYCLES, Resolution,
@@ -12,7 +12,7 @@ use countersteer_model::profile::{
 use super::curves;
 use super::siblings::{DISPATCH, SHARED_PARTS, Uses};
 
-const UNITS: usize = Unit::ALL.len();
+const UNITS: usize = WorkUnit::ALL.len();
 /// Fraction of branches that are taken, if not recorded (median of the shipped profiles).
 const TAKEN: f64 = 0.55;
 /// Fraction of branches that fuse with the compare before them, if not recorded (median of the shipped profiles).
@@ -27,12 +27,12 @@ const RESOLUTION: Resolution = Resolution {
 const GENERIC_LOAD: f64 = 4.0;
 
 /// Work that a behaviour requires of any core, in operations per instruction.
-pub struct Demand {
+pub struct CoreDemand {
     mix: Mix,
     pipeline: Pipeline,
 }
 
-impl Demand {
+impl CoreDemand {
     /// Creates the demand of a behaviour. Pipeline data are estimated from the instruction mix if the recording lacks them.
     pub fn new(behaviour: &Behaviour) -> Self {
         Self {
@@ -44,17 +44,17 @@ impl Demand {
         }
     }
 
-    /// Returns the operations per instruction of each of [`Unit::ALL`]; `fused` is true if the core fuses compares with branches.
+    /// Returns the operations per instruction of each of [`WorkUnit::ALL`]; `fused` is true if the core fuses compares with branches.
     fn work(&self, fused: bool) -> [f64; UNITS] {
-        Unit::ALL.map(|unit| match unit {
+        WorkUnit::ALL.map(|unit| match unit {
             // The compare of a fused pair executes with its branch.
-            Unit::Compute(Operation::Alu) if fused => {
+            WorkUnit::Compute(Operation::Alu) if fused => {
                 (self.pipeline.operations.alu - self.pipeline.fused).max(0.0)
             }
-            Unit::Compute(operation) => self.pipeline.operations.of(operation),
-            Unit::Load => self.mix.loads,
-            Unit::Store => self.mix.stores,
-            Unit::Branch => self.mix.branches,
+            WorkUnit::Compute(operation) => self.pipeline.operations.of(operation),
+            WorkUnit::Load => self.mix.loads,
+            WorkUnit::Store => self.mix.stores,
+            WorkUnit::Branch => self.mix.branches,
         })
     }
 
@@ -123,7 +123,7 @@ fn estimated(behaviour: &Behaviour) -> Pipeline {
 }
 
 /// Bounds on the speed of a core type for one behaviour.
-pub struct Bounds {
+pub struct CoreBounds {
     /// Cycles per instruction that dispatch width and ports need.
     pub throughput: f64,
     /// Cycles per instruction for which each resource of the core is used: dispatch, taken branches, sets of ports.
@@ -166,10 +166,10 @@ const REGISTERS: f64 = 0.58;
 /// Returns the bounds of a behaviour on a core type whose buffers `siblings` threads share.
 pub fn bounds(
     behaviour: &Behaviour,
-    demand: &Demand,
+    demand: &CoreDemand,
     core_type: &CoreType,
     siblings: f64,
-) -> Bounds {
+) -> CoreBounds {
     let named = core_type.pipeline.as_deref().and_then(CorePipeline::named);
     let Some(pipeline) = named else {
         return generic(behaviour, demand, core_type, siblings);
@@ -206,7 +206,7 @@ pub fn bounds(
         demand,
         (pipeline.load_cycles, operations),
         (view, siblings),
-        Bounds {
+        CoreBounds {
             throughput,
             uses,
             retained,
@@ -218,7 +218,12 @@ pub fn bounds(
 }
 
 /// Returns the bounds on a core of which only width and window are known.
-fn generic(behaviour: &Behaviour, demand: &Demand, core_type: &CoreType, siblings: f64) -> Bounds {
+fn generic(
+    behaviour: &Behaviour,
+    demand: &CoreDemand,
+    core_type: &CoreType,
+    siblings: f64,
+) -> CoreBounds {
     let window = (f64::from(core_type.window) / siblings).max(1.0);
     let mut uses = Uses::default();
     uses[DISPATCH] = 1.0 / core_type.dispatch_width;
@@ -227,7 +232,7 @@ fn generic(behaviour: &Behaviour, demand: &Demand, core_type: &CoreType, sibling
         demand,
         (core_type.l1d.latency_cycles.max(GENERIC_LOAD.min(2.0)), 1.0),
         (window, 1.0),
-        Bounds {
+        CoreBounds {
             throughput: 1.0 / core_type.dispatch_width,
             uses,
             retained: window,
@@ -237,8 +242,8 @@ fn generic(behaviour: &Behaviour, demand: &Demand, core_type: &CoreType, sibling
     )
 }
 
-const fn empty() -> Bounds {
-    Bounds {
+const fn empty() -> CoreBounds {
+    CoreBounds {
         throughput: 0.0,
         uses: [0.0; SHARED_PARTS],
         chains: Chains::NONE,
@@ -271,11 +276,11 @@ fn operation_scale(operations: &Operations, pipeline: &CorePipeline) -> f64 {
 /// `operations` scales the operation latencies that the recorder assumed.
 fn latencies(
     behaviour: &Behaviour,
-    demand: &Demand,
+    demand: &CoreDemand,
     (load_cycles, operations): (f64, f64),
     (view, siblings): (f64, f64),
-    bounds: Bounds,
-) -> Bounds {
+    bounds: CoreBounds,
+) -> CoreBounds {
     let chains = |view: f64| {
         let at = |value: fn(&ChainPoint) -> f64| {
             let points = demand.pipeline.chains.iter();
@@ -293,7 +298,7 @@ fn latencies(
     };
     let r = demand.pipeline.resolution;
     let slow = f64::from(REFERENCE_LOAD_CYCLES - 1);
-    Bounds {
+    CoreBounds {
         chains: chains(view),
         crowded: chains((view / siblings).max(1.0)),
         resolution: r.unit + r.loads * (load_cycles - 1.0) / slow + r.operations * operations,
@@ -307,13 +312,13 @@ mod tests {
     use super::*;
     use countersteer_model::profile::Profile;
 
-    fn demand(conflicts: Vec<f64>) -> (Demand, MissCurve) {
+    fn demand(conflicts: Vec<f64>) -> (CoreDemand, MissCurve) {
         let profile = profile("p", &[(compute(), 1_000_000)]);
         let Profile::Recorded(recorded) = &profile else {
             panic!("synthetic profiles are recorded ones");
         };
         let behaviour = &recorded.behaviours[0];
-        let mut demand = Demand::new(behaviour);
+        let mut demand = CoreDemand::new(behaviour);
         demand.pipeline.conflicts = conflicts;
         let curve = MissCurve::from_points(vec![(0.0, 100.0), (400.0, 50.0), (2000.0, 0.0)]);
         (demand, curve)

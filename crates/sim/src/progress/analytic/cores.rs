@@ -9,7 +9,7 @@ use super::class::NONE;
 const REMEMBERED: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
-struct Left {
+struct LeftLines {
     thread: u32,
     lines: f64,
     /// Number of lines inserted into the cache up to the thread's departure.
@@ -17,11 +17,11 @@ struct Left {
 }
 
 #[derive(Clone, Debug)]
-pub struct Core {
+pub struct CoreContents {
     /// Size of the outermost private cache in lines.
     lines: f64,
     inserted: f64,
-    left: [Left; REMEMBERED],
+    left: [LeftLines; REMEMBERED],
     next: usize,
     /// Number of the core's CPUs that run a thread.
     pub busy: u32,
@@ -29,9 +29,9 @@ pub struct Core {
     pub idle_nj: f64,
 }
 
-impl Core {
+impl CoreContents {
     pub fn new(lines: f64) -> Self {
-        let nobody = Left {
+        let nobody = LeftLines {
             thread: NONE,
             lines: 0.0,
             at: 0.0,
@@ -65,7 +65,7 @@ impl Core {
                 self.next = (self.next + 1) % REMEMBERED;
                 self.next
             });
-        self.left[row] = Left {
+        self.left[row] = LeftLines {
             thread,
             lines,
             at: self.inserted,
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn lines_fade_as_others_insert() {
-        let mut core = Core::new(1000.0);
+        let mut core = CoreContents::new(1000.0);
         core.leave(1, 500.0, 800.0);
         assert_eq!(core.remains(1), 800.0);
         core.leave(2, 1000.0, 900.0);

@@ -4,12 +4,12 @@
 //! the part attributed to a thread: its core while it runs, and its cache and memory accesses. Idle cores and the rest of the
 //! package are excluded, as the paper excludes the idle power of the board.
 
-use super::class::Cpu;
+use super::class::ClassCpu;
 use super::siblings::Beside;
 use super::{Analytic, ModelId};
 
 impl Analytic {
-    /// Returns the efficiency factor of a behaviour; [`super::model::Model::average`] is the index of the whole run.
+    /// Returns the efficiency factor of a behaviour; [`super::model::ProgramModel::average`] is the index of the whole run.
     pub(in crate::progress) fn efficiency_factor(&self, model: ModelId, behaviour: u32) -> f64 {
         let (fast, slow) = self.topology.extremes();
         let model_of = &self.models[model.0 as usize];
@@ -33,7 +33,7 @@ impl Analytic {
         let rate = table.rate(&whole, &Beside::default());
         let mut nj = table.active_w / speed + table.instruction_nj;
         // The present frequency of the CPU does not matter for this comparison.
-        let same = |c: &&Cpu| {
+        let same = |c: &&ClassCpu| {
             c.core_type as usize == core_type
                 && (0..whole.len()).all(|k| lines(c.class, k) == whole[k])
         };

@@ -1,6 +1,6 @@
 //! Interval analysis: computes a rate table from a recorded behaviour and a class of CPUs.
 //!
-//! Input: a [`Behaviour`], a [`Class`] and its core type. Output: a [`Table`]. Sources: Karkhanis and Smith (A first-order
+//! Input: a [`Behaviour`], a [`CpuClass`] and its core type. Output: a [`RateTable`]. Sources: Karkhanis and Smith (A first-order
 //! superscalar processor model, ISCA 2004); Eyerman, Eeckhout, Karkhanis and Smith (A mechanistic performance model for
 //! superscalar out-of-order processors, TOCS 2009).
 //!
@@ -17,13 +17,13 @@
 use countersteer_model::machine::CoreType;
 use countersteer_model::profile::{Behaviour, MissCurve};
 
-use super::class::Class;
-use super::core_bounds::{Bounds, Demand, bounds};
+use super::class::{CpuClass, MAX_LEVELS};
+use super::core_bounds::{CoreBounds, CoreDemand, bounds};
 use super::curves;
 use super::reach::{ReachCost, reach_cost};
-use super::sharing::Sharing;
-use super::siblings::{Beside, Shares};
-use super::table::{COLD_STEPS, InstructionDetail, LevelTable, MAX_LEVELS, Point, Table};
+use super::shared_data::BehaviourSharing;
+use super::siblings::{Beside, CoreShares};
+use super::table::{COLD_STEPS, InstructionDetail, LevelTable, OccupancyPoint, RateTable};
 
 /// Fraction of a window's cycles that covers a miss: the window is half full on average. The fraction is zero if the miss is the
 /// oldest instruction, and one if it is the youngest (Karkhanis and Smith, section 4.3).
@@ -35,10 +35,10 @@ const FORESEEN: f64 = 0.9;
 const FEW_LOADS: f64 = 1e-3;
 
 /// Model of a core that executes one behaviour while a number of SMT siblings run.
-struct Core<'a> {
+struct IntervalCore<'a> {
     behaviour: &'a Behaviour,
-    demand: Demand,
-    bounds: Bounds,
+    demand: CoreDemand,
+    bounds: CoreBounds,
     /// Cycles per instruction between miss events.
     base: f64,
     /// Cycles of work that the reorder buffer covers during a miss.
@@ -50,15 +50,15 @@ struct Core<'a> {
     reach: ReachCost,
 }
 
-impl<'a> Core<'a> {
+impl<'a> IntervalCore<'a> {
     fn new(
         behaviour: &'a Behaviour,
         core_type: &CoreType,
-        class: &Class,
+        class: &CpuClass,
         reach: ReachCost,
     ) -> Self {
         let siblings = f64::from(class.threads);
-        let demand = Demand::new(behaviour);
+        let demand = CoreDemand::new(behaviour);
         let bounds = bounds(behaviour, &demand, core_type, siblings);
         let mut core = Self {
             behaviour,
@@ -93,8 +93,8 @@ impl<'a> Core<'a> {
     }
 
     /// Returns the behaviour's use of the core resources that SMT siblings share.
-    fn shares(&self) -> Shares {
-        Shares {
+    fn shares(&self) -> CoreShares {
+        CoreShares {
             uses: self.bounds.uses,
             chains: self.bounds.chains.cycles,
             crowded: self.bounds.crowded.cycles,
@@ -166,7 +166,7 @@ impl<'a> Core<'a> {
     }
 }
 
-impl Core<'_> {
+impl IntervalCore<'_> {
     /// Returns the cycles per instruction that the lines of a stream, which take `coming` cycles, add to the base part. Both run
     /// at the same time; the result is a mean of order 4, because bursts of one meet slack of the other.
     fn late(&self, coming: f64) -> f64 {
@@ -177,7 +177,7 @@ impl Core<'_> {
 
 /// Actual misses of a thread per instruction.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Measured {
+pub struct MeasuredMisses {
     /// Data accesses per instruction that missed the first-level cache.
     pub first: f64,
     /// Data accesses per instruction that missed all private caches.
@@ -213,33 +213,33 @@ impl Cycles {
 pub struct Timing {
     behaviour: Behaviour,
     core_type: CoreType,
-    class: Class,
-    shares: Shares,
+    class: CpuClass,
+    shares: CoreShares,
     reach: ReachCost,
 }
 
 impl Timing {
-    pub fn new(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Self {
+    pub fn new(behaviour: &Behaviour, core_type: &CoreType, class: &CpuClass) -> Self {
         let reach = reach_cost(behaviour, core_type, class);
         Self {
             behaviour: behaviour.clone(),
             core_type: core_type.clone(),
             class: class.clone(),
-            shares: Core::new(behaviour, core_type, class, reach).shares(),
+            shares: IntervalCore::new(behaviour, core_type, class, reach).shares(),
             reach,
         }
     }
 
     /// Returns the behaviour's use of the core resources that SMT siblings share.
-    pub fn shares(&self) -> &Shares {
+    pub fn shares(&self) -> &CoreShares {
         &self.shares
     }
 
     /// Returns the cycles per instruction with the misses `m` next to the siblings `beside`; `factor` scales the memory latency.
-    pub fn cycles(&self, m: &Measured, factor: f64, beside: &Beside) -> Cycles {
+    pub fn cycles(&self, m: &MeasuredMisses, factor: f64, beside: &Beside) -> Cycles {
         let (core_type, class) = (&self.core_type, &self.class);
         let siblings = f64::from(class.threads);
-        let mut core = Core::new(&self.behaviour, core_type, class, self.reach);
+        let mut core = IntervalCore::new(&self.behaviour, core_type, class, self.reach);
         let branches = m.mispredicted * misprediction(core_type, &core.bounds);
         let l1_lines = core_type.l1d.size_kib * 16.0 / siblings;
         let mut lines = l1_lines;
@@ -284,10 +284,10 @@ impl Timing {
 }
 
 /// Creates the rate table of a behaviour on a class of CPUs.
-pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Table {
+pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &CpuClass) -> RateTable {
     let siblings = f64::from(class.threads);
     let reach = reach_cost(behaviour, core_type, class);
-    let mut core = Core::new(behaviour, core_type, class, reach);
+    let mut core = IntervalCore::new(behaviour, core_type, class, reach);
     let curve = MissCurve::from_locality(&behaviour.locality);
     let l1_lines = core_type.l1d.size_kib * 16.0 / siblings;
     // SMT siblings use some of the ways of each set.
@@ -315,7 +315,7 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
         .levels
         .first()
         .map_or(class.memory_cycles, |l| l.latency_cycles);
-    let mut table = Table {
+    let mut table = RateTable {
         base: core.base,
         shares: core.shares(),
         fixed,
@@ -344,13 +344,13 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
         instruction_nj: class.energy
             * (power.instruction_nj + mix.fp * power.fp_nj + mix.simd * power.simd_nj),
         active_w: class.power * power.active_w / siblings,
-        sharing: Sharing::new(
+        sharing: BehaviourSharing::new(
             behaviour,
             lines,
             class.levels.last().map_or(0.0, |l| l.lines),
         ),
         lines_per_miss: 1.0 + mix.stores / (mix.loads + mix.stores).max(1e-9),
-        ..Table::default()
+        ..RateTable::default()
     };
     table.cold = cold_misses(&curve, table.useful_lines);
     add_levels(&mut table, class, &core, &curve, lines);
@@ -358,7 +358,7 @@ pub fn table(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> Tabl
 }
 
 /// Returns the cycles of a branch misprediction: front-end refill, and on out-of-order cores also resolution.
-fn misprediction(core_type: &CoreType, bounds: &Bounds) -> f64 {
+fn misprediction(core_type: &CoreType, bounds: &CoreBounds) -> f64 {
     let resolution = if core_type.in_order {
         0.0
     } else {
@@ -382,9 +382,9 @@ fn cold_misses(curve: &MissCurve, useful: f64) -> [f64; COLD_STEPS + 1] {
 }
 
 fn add_levels(
-    table: &mut Table,
-    class: &Class,
-    core: &Core,
+    table: &mut RateTable,
+    class: &CpuClass,
+    core: &IntervalCore,
     curve: &MissCurve,
     private_lines: f64,
 ) {
@@ -408,7 +408,7 @@ fn add_levels(
                     (hits + a, b)
                 }
             };
-            Point { miss, a, b }
+            OccupancyPoint { miss, a, b }
         }));
     }
 }

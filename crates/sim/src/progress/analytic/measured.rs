@@ -1,16 +1,16 @@
 //! Rate tables from tabulated profiles.
 //!
-//! Input: a [`CoreTable`] of measured speeds, and a [`Class`]. Output: a [`Table`] with the measured instructions per cycle at
+//! Input: a [`CoreTable`] of measured speeds, and a [`CpuClass`]. Output: a [`RateTable`] with the measured instructions per cycle at
 //! this machine's frequency. If misses were measured too, the time of waiting for memory depends on memory load, and the program
 //! contends for caches and memory. Otherwise the program does not contend.
 
 use countersteer_model::machine::CoreType;
 use countersteer_model::profile::CoreTable;
 
-use super::class::Class;
+use super::class::CpuClass;
 use super::curves::interpolate;
-use super::siblings::{DISPATCH, Shares};
-use super::table::{LevelTable, Point, Table};
+use super::siblings::{CoreShares, DISPATCH};
+use super::table::{LevelTable, OccupancyPoint, RateTable};
 use crate::progress::Unmeasured;
 
 /// Assumed number of overlapping misses; the overlap was not measured.
@@ -21,7 +21,7 @@ const MEMORY_PART: f64 = 0.6;
 const SMT_GAIN: f64 = 0.25;
 
 /// Creates the rate table of a measured program on a class of CPUs.
-pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table {
+pub fn table(measured: &CoreTable, core_type: &CoreType, class: &CpuClass) -> RateTable {
     let mut points = measured.points.clone();
     points.sort_by(|a, b| a.cache_kib.total_cmp(&b.cache_kib));
     let cpi: Vec<_> = points
@@ -44,7 +44,7 @@ pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table
             .and_then(|m| interpolate(m, lines))
             .unwrap_or(0.0);
         let waiting = (miss * measured_cycles / OVERLAP).min(MEMORY_PART * cpi);
-        Point {
+        OccupancyPoint {
             miss,
             a: cpi - waiting,
             b: waiting * clock,
@@ -53,10 +53,10 @@ pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table
     let most = miss
         .as_ref()
         .map_or(0.0, |m| m.iter().map(|p| p.1).fold(0.0, f64::max));
-    let mut shares = Shares::default();
+    let mut shares = CoreShares::default();
     shares.uses[DISPATCH] = 1.0 / core_type.dispatch_width;
     let siblings_power = measured.power_w.unwrap_or(core_type.power.active_w) / threads;
-    let mut table = Table {
+    let mut table = RateTable {
         shares,
         private_misses: most,
         private_references: most,
@@ -73,7 +73,7 @@ pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table
         },
         active_w: siblings_power * class.power,
         lines_per_miss: 1.0,
-        ..Table::default()
+        ..RateTable::default()
     };
     let Some((last, inner)) = class.levels.split_last() else {
         let lines = core_type.l2.unwrap_or(core_type.l1d).size_kib * 16.0;
@@ -83,9 +83,9 @@ pub fn table(measured: &CoreTable, core_type: &CoreType, class: &Class) -> Table
         return table;
     };
     for level in inner {
-        table.push(LevelTable::new(64.0, level.lines, |_| Point {
+        table.push(LevelTable::new(64.0, level.lines, |_| OccupancyPoint {
             miss: most,
-            ..Point::default()
+            ..OccupancyPoint::default()
         }));
     }
     // Without misses the program holds no lines, so that its speed must not depend on them.

@@ -19,6 +19,8 @@ pub struct MemoryDomain {
     bandwidth: f64,
     /// Strength of queueing.
     queueing: f64,
+    /// Latency from CPUs of other domains, relative to that from its own.
+    pub remote: f64,
     /// Present factor on the unloaded latency.
     pub factor: f64,
     /// Demand of all pools at the present factor, in lines per nanosecond.
@@ -42,6 +44,7 @@ impl MemoryDomain {
         Self {
             bandwidth: memory.bandwidth_gb_s.max(1e-6) / LINE_BYTES as f64,
             queueing: memory.queueing,
+            remote: memory.remote,
             factor: 1.0,
             demand: 0.0,
             slope: 0.0,
@@ -127,6 +130,7 @@ mod tests {
             latency_ns: 80.0,
             bandwidth_gb_s: 64.0,
             queueing: DEFAULT_QUEUEING,
+            remote: 1.0,
             access_nj: 0.0,
         })
     }

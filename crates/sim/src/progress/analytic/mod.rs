@@ -15,6 +15,7 @@
 mod agenda;
 mod ceiling;
 mod class;
+mod config;
 mod core_bounds;
 mod cores;
 mod curves;
@@ -28,6 +29,7 @@ mod pool;
 mod reach;
 mod running;
 mod shared;
+mod shared_data;
 mod sharing;
 mod siblings;
 mod signature;
@@ -50,83 +52,60 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
 
 use agenda::Agenda;
-use class::{Class, NONE};
-use cores::Core;
+use class::{CpuClass, NONE};
+pub use config::ProgressConfig;
+use cores::CoreContents;
 pub(super) use memory::MemoryDomain;
-use model::Model;
-use parts::Division;
+use model::ProgramModel;
+use parts::CacheDivision;
 use pool::{Pool, Stepping};
-use shared::SharedCache;
-use table::Table;
-use thread::Thread;
+use shared::AnalyticCache;
+use table::RateTable;
+use thread::AnalyticThread;
 
-pub(super) use class::Cpu;
-pub(super) use interval::{Cycles, Measured, Timing};
+pub(super) use class::ClassCpu;
+pub(super) use class::MAX_LEVELS;
+pub(super) use interval::{Cycles, MeasuredMisses, Timing};
 pub(super) use siblings::Beside;
 pub use siblings::SHARED_PARTS;
 pub use signature::signature;
-pub use spent::Energy;
-use spent::Spent;
-pub(super) use table::MAX_LEVELS;
+use spent::AnalyticEnergy;
+pub use spent::EnergyParts;
 
-use super::{Ceilings, Counters, ModelError, ModelId, ProgressModel, Rates};
-
-/// Configuration of the effects that the model takes into account.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ProgressConfig {
-    /// True if threads contend for shared caches, memory bandwidth and SMT cores. Otherwise every thread has the whole last-level
-    /// cache, the whole memory bandwidth and a whole core for itself.
-    pub contention: bool,
-    /// True if context switches and migrations take time, and leave threads with cold private caches.
-    pub costs: bool,
-    /// Fixed cost of a context switch, in nanoseconds.
-    pub context_switch_ns: f64,
-    /// Fixed cost of a migration to another CPU, in nanoseconds.
-    pub migration_ns: f64,
-}
-
-impl Default for ProgressConfig {
-    /// Enables all effects; the fixed costs follow `perf bench sched pipe` and migration benchmarks on current hardware.
-    fn default() -> Self {
-        Self {
-            contention: true,
-            costs: true,
-            context_switch_ns: 1_500.0,
-            migration_ns: 3_000.0,
-        }
-    }
-}
+use super::{Ceilings, ModelError, ModelId, ProgressModel, SteadyRates, TrueCounters};
 
 pub struct Analytic {
     topology: Arc<Topology>,
     config: ProgressConfig,
     stepping: Stepping,
-    classes: Vec<Class>,
+    classes: Vec<CpuClass>,
     /// For each core type: index of the class on which a program is fastest alone.
     best: Vec<u32>,
-    cpus: Vec<Cpu>,
-    models: Vec<Model>,
+    cpus: Vec<ClassCpu>,
+    models: Vec<ProgramModel>,
     /// Rate tables of all programs; forecasts share them.
-    tables: Arc<Vec<Table>>,
-    threads: Vec<Thread>,
+    tables: Arc<Vec<RateTable>>,
+    threads: Vec<AnalyticThread>,
     /// Threads of each copy of a program.
     copies: Vec<Vec<u32>>,
     /// Index of the thread on each CPU; [`NONE`] if the CPU is idle.
     on_cpu: Vec<u32>,
     /// Index of the last thread that was switched in on each CPU; [`NONE`] if there is none.
     on_cpu_before: Vec<u32>,
-    caches: Vec<SharedCache>,
+    caches: Vec<AnalyticCache>,
     /// Partitions of shared caches. Each part is an entry of `caches` after those of the topology.
-    divisions: BTreeMap<u32, Division>,
+    divisions: BTreeMap<u32, CacheDivision>,
     pools: Vec<Pool>,
     memories: Vec<MemoryDomain>,
-    cores: Vec<Core>,
+    /// True if a memory domain is slower for CPUs of other domains.
+    remote: bool,
+    cores: Vec<CoreContents>,
     /// Times of the next events: one row per pool, then one per memory domain.
     agenda: Agenda,
     stale_pools: Vec<u32>,
     dirty_memories: Vec<u32>,
     finished: Vec<u32>,
-    spent: Spent,
+    spent: AnalyticEnergy,
     clock: u64,
 }
 
@@ -140,7 +119,7 @@ impl Analytic {
     }
 
     /// Creates the model of the same machine without threads, at the frequencies of `cpus`; programs must be added to `models`.
-    fn empty(&self, cpus: Vec<Cpu>) -> Self {
+    fn empty(&self, cpus: Vec<ClassCpu>) -> Self {
         let (topology, config) = (Arc::clone(&self.topology), self.config.clone());
         Self {
             tables: Arc::clone(&self.tables),
@@ -151,8 +130,8 @@ impl Analytic {
     fn with(
         topology: Arc<Topology>,
         config: ProgressConfig,
-        (classes, best): (Vec<Class>, Vec<u32>),
-        cpus: Vec<Cpu>,
+        (classes, best): (Vec<CpuClass>, Vec<u32>),
+        cpus: Vec<ClassCpu>,
     ) -> Self {
         let mut pools = pool::pools(&cpus, topology.caches.len());
         if !config.contention {
@@ -165,12 +144,20 @@ impl Analytic {
                 of.push(cpu.pool);
             }
         }
-        let mut cores =
-            vec![Core::new(1.0); cpus.iter().map(|c| c.core as usize + 1).max().unwrap_or(0)];
+        let remote = memories.iter().any(|memory| memory.remote > 1.0);
+        if remote {
+            // Threads of all pools may have their pages in any domain.
+            let all: Vec<u32> = (0..pools.len() as u32).collect();
+            memories.iter_mut().for_each(|m| m.pools.clone_from(&all));
+        }
+        let mut cores = vec![
+            CoreContents::new(1.0);
+            cpus.iter().map(|c| c.core as usize + 1).max().unwrap_or(0)
+        ];
         for cpu in &cpus {
             let core_type = &topology.core_types[cpu.core_type as usize];
             cores[cpu.core as usize] =
-                Core::new(core_type.l2.unwrap_or(core_type.l1d).size_kib * 16.0);
+                CoreContents::new(core_type.l2.unwrap_or(core_type.l1d).size_kib * 16.0);
         }
         Self {
             on_cpu: vec![NONE; cpus.len()],
@@ -178,14 +165,14 @@ impl Analytic {
             caches: topology
                 .caches
                 .iter()
-                .map(|c| SharedCache::new(c.lines))
+                .map(|c| AnalyticCache::new(c.lines))
                 .collect(),
             divisions: BTreeMap::new(),
             agenda: Agenda::new(pools.len() + memories.len()),
             stale_pools: Vec::with_capacity(pools.len()),
             dirty_memories: Vec::with_capacity(2 * memories.len()),
             finished: Vec::with_capacity(cpus.len()),
-            spent: Spent {
+            spent: AnalyticEnergy {
                 core_nj: vec![0.0; topology.core_types.len()],
                 cache_nj: 0.0,
                 memory_nj: 0.0,
@@ -203,12 +190,13 @@ impl Analytic {
             cpus,
             pools,
             memories,
+            remote,
             cores,
         }
     }
 
     /// Returns the CPUs in the form that progress models use.
-    pub(super) fn cpus(&self) -> &[Cpu] {
+    pub(super) fn cpus(&self) -> &[ClassCpu] {
         &self.cpus
     }
 
@@ -251,7 +239,7 @@ impl Analytic {
         {
             members.retain(|member| *member != id);
         }
-        self.threads[thread.index()] = Thread::free();
+        self.threads[thread.index()] = AnalyticThread::free();
         for resident in self
             .caches
             .iter_mut()
@@ -277,7 +265,7 @@ impl Analytic {
 
 impl ProgressModel for Analytic {
     fn add_program(&mut self, profile: Arc<Profile>) -> Result<ModelId, ModelError> {
-        let model = Model::new(
+        let model = ProgramModel::new(
             &profile,
             &self.topology,
             &self.classes,
@@ -294,9 +282,10 @@ impl ProgressModel for Analytic {
 
     fn add_thread(&mut self, thread: ThreadId, model: ModelId) {
         if self.threads.len() <= thread.index() {
-            self.threads.resize(thread.index() + 1, Thread::free());
+            self.threads
+                .resize(thread.index() + 1, AnalyticThread::free());
         }
-        self.threads[thread.index()] = Thread::new(model.0, self.clock);
+        self.threads[thread.index()] = AnalyticThread::new(model.0, self.clock);
         if let Some(members) = self.copies.last_mut() {
             members.push(thread.0);
             self.threads[thread.index()].copy = self.copies.len() as u32 - 1;
@@ -328,6 +317,14 @@ impl ProgressModel for Analytic {
     fn set_point(&mut self, cpu: CpuId, point: usize, now: Nanos) {
         self.advance(now);
         self.reclock(cpu.0, point);
+    }
+
+    fn set_home(&mut self, thread: ThreadId, node: u32, now: Nanos) {
+        self.advance(now);
+        if self.remote && (node as usize) < self.memories.len() {
+            self.rehome(thread.0, node);
+            self.settle();
+        }
     }
 
     fn divide(&mut self, cache: CacheId, parts: &[(f64, Vec<ThreadId>)], now: Nanos) -> bool {
@@ -411,7 +408,7 @@ impl ProgressModel for Analytic {
         finished.extend(self.finished.drain(..).map(ThreadId));
     }
 
-    fn counters(&mut self, thread: ThreadId, now: Nanos) -> Counters {
+    fn counters(&mut self, thread: ThreadId, now: Nanos) -> TrueCounters {
         self.advance(now);
         self.close(thread.0);
         *self.threads[thread.index()].counted()
@@ -493,7 +490,7 @@ impl ProgressModel for Analytic {
         Some(ceiling::of(self))
     }
 
-    fn steady_state(&self, assignment: &[(ModelId, CpuId, f64)]) -> Vec<Rates> {
+    fn steady_state(&self, assignment: &[(ModelId, CpuId, f64)]) -> Vec<SteadyRates> {
         steady::forecast(self, assignment)
     }
 }

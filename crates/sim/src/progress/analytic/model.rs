@@ -1,19 +1,19 @@
 //! Programs of the analytic model: their rate tables and their timeline.
 //!
-//! Input: a profile and the classes of CPUs. Output: a [`Model`], which all threads and copies of a program share.
+//! Input: a profile and the classes of CPUs. Output: a [`ProgramModel`], which all threads and copies of a program share.
 
 use std::sync::Arc;
 
 use countersteer_model::profile::{Profile, Recorded, ThreadShape};
 use countersteer_model::topology::Topology;
 
-use super::class::Class;
+use super::class::{CpuClass, MAX_LEVELS};
 use super::siblings::Beside;
-use super::table::{MAX_LEVELS, Table};
+use super::table::RateTable;
 use super::{ModelError, interval, measured};
 
 #[derive(Clone)]
-pub struct Model {
+pub struct ProgramModel {
     /// Index of the program's first rate table. Each behaviour has one table per class, and those of the program's average come
     /// last.
     first: u32,
@@ -29,14 +29,14 @@ pub struct Model {
     companions: f64,
 }
 
-impl Model {
+impl ProgramModel {
     /// Creates the rate tables of a program and appends them to `tables`.
     pub fn new(
         profile: &Arc<Profile>,
         topology: &Topology,
-        classes: &[Class],
+        classes: &[CpuClass],
         best: &[u32],
-        tables: &mut Vec<Table>,
+        tables: &mut Vec<RateTable>,
     ) -> Result<Self, ModelError> {
         let first = tables.len();
         let (ends, behaviours, weights) = match &**profile {
@@ -60,7 +60,7 @@ impl Model {
                 .map(|(b, w)| (first + b * classes.len() + class, *w))
                 .collect();
             let of_class: Vec<_> = rows.iter().map(|(row, w)| (&tables[*row], *w)).collect();
-            let mean = Table::mean(&of_class);
+            let mean = RateTable::mean(&of_class);
             tables.push(mean);
         }
         let mut model = Self {
@@ -82,10 +82,10 @@ impl Model {
 
     fn measure_alone(
         &mut self,
-        classes: &[Class],
+        classes: &[CpuClass],
         best: &[u32],
         weights: &[f64],
-        tables: &[Table],
+        tables: &[RateTable],
     ) {
         for behaviour in 0..self.average {
             for class in best {
@@ -206,8 +206,8 @@ fn companions(shape: &ThreadShape) -> f64 {
 fn add_recorded(
     profile: &Recorded,
     topology: &Topology,
-    classes: &[Class],
-    tables: &mut Vec<Table>,
+    classes: &[CpuClass],
+    tables: &mut Vec<RateTable>,
 ) {
     let knows_sharing = profile.behaviours.iter().any(|b| b.sharing.is_some());
     for behaviour in &profile.behaviours {
@@ -224,11 +224,11 @@ fn add_recorded(
 fn measured_table(
     profile: &Profile,
     topology: &Topology,
-    class: &Class,
-) -> Result<Table, ModelError> {
+    class: &CpuClass,
+) -> Result<RateTable, ModelError> {
     let core_type = &topology.core_types[class.core_type.index()];
     let Profile::Tabulated(table) = profile else {
-        return Ok(Table::default());
+        return Ok(RateTable::default());
     };
     let measured = table
         .on(&core_type.name)

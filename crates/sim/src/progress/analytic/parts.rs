@@ -4,14 +4,14 @@
 //! which these threads use instead of the whole cache. Threads without a part share the rest, or the largest part if there is no
 //! rest.
 
-use super::class::{Cpu, NONE};
-use super::shared::SharedCache;
-use super::table::MAX_LEVELS;
-use super::{Analytic, Thread};
+use super::class::MAX_LEVELS;
+use super::class::{ClassCpu, NONE};
+use super::shared::AnalyticCache;
+use super::{Analytic, AnalyticThread};
 
 /// Division of a shared cache into parts.
 #[derive(Clone, Debug, Default)]
-pub struct Division {
+pub struct CacheDivision {
     /// Indices of the simulated caches that represent parts, in use or spare.
     rows: Vec<u32>,
     /// Index of the simulated cache that each thread uses; threads beyond the end use `rest`.
@@ -20,7 +20,7 @@ pub struct Division {
     rest: u32,
 }
 
-impl Division {
+impl CacheDivision {
     /// Index of the simulated cache that a thread uses.
     pub fn row(&self, thread: u32) -> u32 {
         let own = self.of_thread.get(thread as usize).copied();
@@ -30,7 +30,7 @@ impl Division {
 
 impl Analytic {
     /// Returns the indices of the shared caches that a thread uses on a CPU. A divided cache is replaced by the thread's part.
-    pub(super) fn chain(&self, cpu: &Cpu, thread: u32) -> [u32; MAX_LEVELS] {
+    pub(super) fn chain(&self, cpu: &ClassCpu, thread: u32) -> [u32; MAX_LEVELS] {
         if self.divisions.is_empty() {
             return cpu.chain;
         }
@@ -50,7 +50,7 @@ impl Analytic {
         let before: Vec<u32> = division.rows.iter().copied().chain([cache]).collect();
         while division.rows.len() < parts.len() {
             division.rows.push(self.caches.len() as u32);
-            self.caches.push(SharedCache::new(whole));
+            self.caches.push(AnalyticCache::new(whole));
         }
         let left = 1.0 - parts.iter().map(|(share, _)| share).sum::<f64>();
         let largest = (0..parts.len()).max_by(|a, b| parts[*a].0.total_cmp(&parts[*b].0));
@@ -89,7 +89,7 @@ impl Analytic {
     fn leave_parts(&mut self, thread: u32) {
         self.close(thread);
         let now = self.clock as f64;
-        let t: &Thread = &self.threads[thread as usize];
+        let t: &AnalyticThread = &self.threads[thread as usize];
         let levels = self.cpus[t.cpu as usize].levels;
         for k in 0..levels {
             self.caches[t.chain[k] as usize].residents[t.rows[k] as usize].insert(now);
@@ -112,7 +112,7 @@ impl Analytic {
     }
 
     /// Moves the lines of threads into their new parts of the cache; lines that do not fit are lost.
-    fn move_lines(&mut self, before: &[u32], division: &Division) {
+    fn move_lines(&mut self, before: &[u32], division: &CacheDivision) {
         let mut moved = Vec::new();
         for row in before {
             moved.append(&mut self.caches[*row as usize].residents);
@@ -127,7 +127,7 @@ impl Analytic {
     }
 
     /// Adds the simulated caches of a cache's parts to the pool that updates their occupancies.
-    fn list_parts(&mut self, cache: u32, division: &Division) {
+    fn list_parts(&mut self, cache: u32, division: &CacheDivision) {
         let Some(cpu) = self.cpus.iter().find(|cpu| cpu.chain.contains(&cache)) else {
             return;
         };

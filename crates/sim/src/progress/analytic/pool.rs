@@ -3,7 +3,7 @@
 //! Input: the running threads. Output: the times at which the next thread finishes or changes phase, and the time of the next
 //! occupancy step.
 
-use super::class::{Cpu, NONE};
+use super::class::{ClassCpu, NONE};
 
 /// Step lengths and tolerances for updates of occupancies and memory latency.
 #[derive(Clone, Copy, Debug)]
@@ -130,7 +130,7 @@ impl Pool {
 }
 
 /// Creates the pools of a machine, one per cache; `caches` is the number of caches in the topology.
-pub fn pools(cpus: &[Cpu], caches: usize) -> Vec<Pool> {
+pub fn pools(cpus: &[ClassCpu], caches: usize) -> Vec<Pool> {
     let mut pools: Vec<Pool> = (0..caches).map(|_| Pool::new(0, Vec::new())).collect();
     for cpu in cpus {
         let pool = &mut pools[cpu.pool as usize];

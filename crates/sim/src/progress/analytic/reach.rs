@@ -14,7 +14,7 @@
 use countersteer_model::machine::{Buffers, CorePipeline, CoreType};
 use countersteer_model::profile::{Behaviour, Reuse};
 
-use super::class::Class;
+use super::class::CpuClass;
 
 /// Part of the latency of the next level for which a miss of the instruction cache stops fetching: 1.8 of 10 cycles.
 const FETCH_STOPS: f64 = 0.18;
@@ -34,7 +34,7 @@ pub struct ReachCost {
 }
 
 /// Returns the costs on a class of CPUs.
-pub fn reach_cost(behaviour: &Behaviour, core_type: &CoreType, class: &Class) -> ReachCost {
+pub fn reach_cost(behaviour: &Behaviour, core_type: &CoreType, class: &CpuClass) -> ReachCost {
     let pipeline = core_type.pipeline.as_deref().and_then(CorePipeline::named);
     let buffers = pipeline.and_then(|p| p.buffers.as_ref());
     let shared = class.levels.first().map(|l| l.latency_cycles);

@@ -6,9 +6,9 @@
 use countersteer_model::units::Nanos;
 
 use super::Analytic;
+use super::class::MAX_LEVELS;
 use super::class::NONE;
 use super::siblings::Beside;
-use super::table::MAX_LEVELS;
 
 /// Time constant of the exponential average of a thread's duty cycle, in nanoseconds.
 pub(super) const DUTY_NS: f64 = 100e6;
@@ -143,11 +143,17 @@ impl Analytic {
     pub(super) fn respeed(&mut self, thread: u32) {
         let t = &mut self.threads[thread as usize];
         let cpu = &self.cpus[t.cpu as usize];
-        let memory = &mut self.memories[cpu.memory as usize];
-        let factor = if self.config.contention {
-            memory.factor
-        } else {
+        let row = t.memory(cpu);
+        let memory = &mut self.memories[row as usize];
+        let distance = if row == cpu.memory {
             1.0
+        } else {
+            memory.remote
+        };
+        let factor = if self.config.contention {
+            distance * memory.factor
+        } else {
+            distance
         };
         let cycles = t.rate.a + t.rate.b * factor;
         let each = 1.0 / cycles;
@@ -164,7 +170,7 @@ impl Analytic {
             return;
         }
         let demand = t.ips * t.traffic;
-        let slope = demand * t.rate.b * each;
+        let slope = demand * t.rate.b * distance * each;
         memory.demand += demand - t.demand;
         memory.slope += slope - t.slope;
         (t.demand, t.slope) = (demand, slope);
@@ -177,7 +183,6 @@ impl Analytic {
                 r.speed = t.ips;
             }
         }
-        let row = cpu.memory;
         self.touch_memory(row, DEMAND_LARGE);
     }
 
@@ -247,7 +252,7 @@ impl Analytic {
                     continue;
                 }
                 let t = &mut self.threads[thread as usize];
-                if self.cpus[t.cpu as usize].memory != row {
+                if t.memory(&self.cpus[t.cpu as usize]) != row {
                     continue;
                 }
                 if t.rate.b * change < LATENCY_MATTERS * t.rate.a {
@@ -398,8 +403,11 @@ impl Analytic {
             let thread = self.pools[pool].threads[slot];
             if thread != NONE {
                 let cpu = self.threads[thread as usize].cpu;
-                self.touch_memory(self.cpus[cpu as usize].memory, DEMAND_SMALL);
-                break;
+                let row = self.threads[thread as usize].memory(&self.cpus[cpu as usize]);
+                self.touch_memory(row, DEMAND_SMALL);
+                if !self.remote {
+                    break;
+                }
             }
         }
     }

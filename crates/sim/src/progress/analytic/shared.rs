@@ -15,7 +15,7 @@
 //! it ([`super::sharing`]).
 
 use super::class::NONE;
-use super::table::Table;
+use super::table::RateTable;
 
 /// Maximum eviction age in nanoseconds, which stands for a cache without pressure.
 const AGE_MAX: f64 = 1e12;
@@ -191,7 +191,7 @@ impl Resident {
 }
 
 #[derive(Clone, Debug)]
-pub struct SharedCache {
+pub struct AnalyticCache {
     pub lines: f64,
     /// Occupancies by threads; each thread has at most one row.
     pub residents: Vec<Resident>,
@@ -202,7 +202,7 @@ pub struct SharedCache {
     moving: bool,
 }
 
-impl SharedCache {
+impl AnalyticCache {
     pub fn new(lines: f64) -> Self {
         Self {
             lines,
@@ -246,7 +246,7 @@ impl SharedCache {
     /// updated; `None` if the step comes first.
     pub fn turn(
         &mut self,
-        tables: &[Table],
+        tables: &[RateTable],
         row: usize,
         now: f64,
         ahead: f64,
@@ -311,7 +311,7 @@ impl SharedCache {
 
     /// Moves lines according to the insertions since the last step and the present speeds, and predicts the mean occupancies of
     /// the next `ahead` ns.
-    pub fn step(&mut self, tables: &[Table], now: f64, ahead: f64) {
+    pub fn step(&mut self, tables: &[RateTable], now: f64, ahead: f64) {
         if !self.moving && !self.residents.iter().any(Resident::sped) {
             self.residents.iter_mut().for_each(|r| r.restart(now));
             return;
@@ -336,11 +336,11 @@ impl SharedCache {
     }
 
     /// Sets the targets of all threads by footprint composition, with the accuracy of forecasts.
-    pub fn aim(&mut self, tables: &[Table], now: f64) {
+    pub fn aim(&mut self, tables: &[RateTable], now: f64) {
         self.approach(tables, now, NEAR_FORECAST);
     }
 
-    fn approach(&mut self, tables: &[Table], now: f64, near: f64) {
+    fn approach(&mut self, tables: &[RateTable], now: f64, near: f64) {
         let mut low = AGE_MIN;
         let mut high = AGE_MAX;
         let mut age = self.age;
@@ -375,7 +375,7 @@ impl SharedCache {
     }
 
     /// Sets the targets for the eviction age `age`; returns the sum of all targets and its derivative.
-    fn footprints(&mut self, tables: &[Table], age: f64, now: f64) -> (f64, f64) {
+    fn footprints(&mut self, tables: &[RateTable], age: f64, now: f64) -> (f64, f64) {
         let mut sum = 0.0;
         let mut slope = 0.0;
         for row in 0..self.residents.len() {
@@ -393,7 +393,7 @@ impl SharedCache {
 
     /// Returns the instructions that all threads of a thread's copy in this cache ran for within `age` ns, and their derivative; `None`
     /// if the thread shares no lines with others.
-    fn together(&self, tables: &[Table], row: usize, age: f64, now: f64) -> Option<(f64, f64)> {
+    fn together(&self, tables: &[RateTable], row: usize, age: f64, now: f64) -> Option<(f64, f64)> {
         let own = &self.residents[row];
         if own.copy == NONE || tables[own.table as usize].sharing.shared == 0.0 {
             return None;

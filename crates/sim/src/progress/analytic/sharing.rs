@@ -9,54 +9,17 @@
 //! - In a shared cache, the shared lines are those that all threads together touched within the eviction age. Each of them counts once,
 //!   divided among the threads by their speeds.
 
-use countersteer_model::profile::Behaviour;
-
 use super::Analytic;
 use super::class::NONE;
 use super::shared::Resident;
-use super::table::{Rate, Table};
+use super::table::{OccupancyRate, RateTable};
 
 /// Smallest part of a thread's lines that counts for it.
 const CHARGE_LEAST: f64 = 1e-3;
 
-/// Sharing of a behaviour, per instruction.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Sharing {
-    /// Fraction of the far accesses that are to shared lines.
-    pub shared: f64,
-    /// First accesses to lines that another thread touched before.
-    pub touched_before: f64,
-    /// Accesses that hit private caches but for another thread's store.
-    pub invalidated: f64,
-    /// Accesses that hit the last-level cache but for another thread's store behind another one.
-    pub invalidated_outside: f64,
-}
-
-impl Sharing {
-    /// Creates the sharing of a behaviour on a core whose private caches hold `private_lines` lines, and whose last-level cache holds
-    /// `last_lines`.
-    pub fn new(behaviour: &Behaviour, private_lines: f64, last_lines: f64) -> Self {
-        let Some(of) = &behaviour.sharing else {
-            return Self::default();
-        };
-        let of_all = &of.invalidated_pki;
-        let invalidated = |lines: f64| (of_all.total() - of_all.at_least(lines)) / 1000.0;
-        Self {
-            shared: of.shared,
-            touched_before: of.touched_before * behaviour.locality.cold_pki / 1000.0,
-            invalidated: invalidated(private_lines),
-            invalidated_outside: invalidated(last_lines.max(private_lines)),
-        }
-    }
-
-    fn is_none(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// Other threads of a thread's program, relative to their number in the recording.
 #[derive(Clone, Copy, Debug, Default)]
-struct Company {
+struct ProgramPeers {
     /// Threads on other cores behind the same last-level cache, and on other cores behind another one.
     near: f64,
     far: f64,
@@ -64,9 +27,9 @@ struct Company {
     pool: f64,
 }
 
-impl Company {
+impl ProgramPeers {
     /// Adds the misses of shared data to the rate of a thread.
-    fn add_to(&self, rate: &mut Rate, table: &Table) {
+    fn add_to(&self, rate: &mut OccupancyRate, table: &RateTable) {
         let sharing = &table.sharing;
         let near = sharing.invalidated * self.near;
         let far = sharing.invalidated_outside * self.far;
@@ -92,7 +55,7 @@ impl Company {
 
 impl Analytic {
     /// Adds to a thread's rate the effects of data that it shares with other threads of its program.
-    pub(super) fn share(&self, thread: u32, table: &Table, rate: &mut Rate) {
+    pub(super) fn share(&self, thread: u32, table: &RateTable, rate: &mut OccupancyRate) {
         if !table.sharing.is_none() && self.config.contention {
             self.company(thread).add_to(rate, table);
         }
@@ -113,13 +76,13 @@ impl Analytic {
         }
     }
 
-    fn company(&self, thread: u32) -> Company {
+    fn company(&self, thread: u32) -> ProgramPeers {
         let own = &self.threads[thread as usize];
         let Some(members) = self.copies.get(own.copy as usize) else {
-            return Company::default();
+            return ProgramPeers::default();
         };
         let here = &self.cpus[own.cpu as usize];
-        let mut company = Company::default();
+        let mut company = ProgramPeers::default();
         for other in members.iter().filter(|other| **other != thread) {
             let other = &self.threads[*other as usize];
             if !other.has_work() {
@@ -153,7 +116,7 @@ impl Analytic {
 
 /// Footprint of a thread, and its derivative with respect to the eviction age.
 #[derive(Clone, Copy, Debug)]
-pub struct Footprint {
+pub struct DatedFootprint {
     pub lines: f64,
     pub slope: f64,
 }
@@ -164,16 +127,16 @@ impl Resident {
     #[inline]
     pub fn footprint(
         &mut self,
-        tables: &[Table],
+        tables: &[RateTable],
         instructions: f64,
         pace: f64,
         together: Option<(f64, f64)>,
-    ) -> Footprint {
+    ) -> DatedFootprint {
         let table = &tables[self.table as usize];
         let level = &table.levels[self.level as usize];
         let (own, each) = level.filled(instructions, &mut self.hint);
         self.charge = 1.0;
-        let mut footprint = Footprint {
+        let mut footprint = DatedFootprint {
             lines: own,
             slope: each * pace,
         };

@@ -18,7 +18,7 @@ pub type Uses = [f64; SHARED_PARTS];
 
 /// Use of a core by one thread.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Shares {
+pub struct CoreShares {
     /// Cycles per instruction for which the thread uses each shared resource.
     pub uses: Uses,
     /// Cycles per instruction that dependences need while no sibling runs.
@@ -31,7 +31,7 @@ pub struct Shares {
     pub wrong_path: f64,
 }
 
-impl Shares {
+impl CoreShares {
     /// Returns the cycles per instruction between miss events next to the siblings `beside`.
     pub fn base(&self, beside: &Beside) -> f64 {
         let least = 1.0 / (1.0 + beside.threads);
@@ -77,7 +77,7 @@ impl Beside {
     }
 
     /// Adds a sibling that runs at `ipc` instructions per cycle for the fraction `share` of the time.
-    pub fn add(&mut self, shares: &Shares, ipc: f64, share: f64) {
+    pub fn add(&mut self, shares: &CoreShares, ipc: f64, share: f64) {
         let dispatched = share * ipc * (1.0 + shares.wrong_path);
         for (used, each) in self.used.iter_mut().zip(shares.uses) {
             *used += dispatched * each;
@@ -101,18 +101,18 @@ mod tests {
     use super::*;
 
     /// A thread bound by dependences to one instruction per cycle, and to half of that with half of the schedulers.
-    fn chained(uses: &[f64]) -> Shares {
-        let mut shares = Shares {
+    fn chained(uses: &[f64]) -> CoreShares {
+        let mut shares = CoreShares {
             chains: 1.0,
             crowded: 2.0,
             waiting: 1.0,
-            ..Shares::default()
+            ..CoreShares::default()
         };
         shares.uses[..uses.len()].copy_from_slice(uses);
         shares
     }
 
-    fn beside(shares: &Shares, ipc: f64) -> Beside {
+    fn beside(shares: &CoreShares, ipc: f64) -> Beside {
         let mut beside = Beside::default();
         beside.add(shares, ipc, 1.0);
         beside
@@ -120,11 +120,11 @@ mod tests {
 
     #[test]
     fn a_busy_port_holds_up_only_those_who_need_it() {
-        let width_and_ports = |one: f64, other: f64| Shares {
+        let width_and_ports = |one: f64, other: f64| CoreShares {
             uses: chained(&[0.1, 0.0, one, other]).uses,
             chains: 1e-9,
             crowded: 1e-9,
-            ..Shares::default()
+            ..CoreShares::default()
         };
         let (loads, adds) = (width_and_ports(0.5, 0.0), width_and_ports(0.0, 0.5));
         let alone = loads.base(&Beside::default());
@@ -147,7 +147,7 @@ mod tests {
     fn who_waits_in_the_schedulers_shortens_the_view_of_others() {
         let alone = chained(&[]).base(&Beside::default());
         let crowded = chained(&[]).base(&beside(&chained(&[]), 0.1));
-        let roomy = chained(&[]).base(&beside(&Shares::default(), 4.0));
+        let roomy = chained(&[]).base(&beside(&CoreShares::default(), 4.0));
         assert!((alone - 1.0).abs() < 1e-9 && (crowded - 2.0).abs() < 1e-9);
         assert!(
             (roomy - alone).abs() < 1e-9,

@@ -12,11 +12,10 @@
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CacheId, CpuId, Nanos, ThreadId};
 
-use super::class::Cpu;
-use super::shared::SharedCache;
-use super::steady::Start;
+use super::class::{ClassCpu, MAX_LEVELS};
+use super::shared::AnalyticCache;
 use super::{Analytic, ModelId, ProgressModel};
-use crate::progress::{Counters, Rates};
+use crate::progress::{SteadyRates, TrueCounters};
 
 /// Time slice of EEVDF in nanoseconds before it is scaled by the number of CPUs; see
 /// [`crate::linux::LinuxConfig::base_slice_ns`].
@@ -38,10 +37,18 @@ const APART: f64 = 0.618_033_988_749_895;
 /// Number of instructions of each thread's work, which no thread completes.
 const ENDLESS: f64 = 1e18;
 
+/// Occupancies and speed of a program while it runs, from which the simulation of time slices starts.
+pub(super) struct SliceStart {
+    pub table: u32,
+    pub share: f64,
+    pub speed: f64,
+    pub lines: [f64; MAX_LEVELS],
+}
+
 /// Thread of a forecast, with its CPU and its samples.
 struct Tenant {
     cpu: usize,
-    before: Counters,
+    before: TrueCounters,
     lines: f64,
     looks: f64,
 }
@@ -99,10 +106,10 @@ impl Length {
 /// Simulates the time slices of the assignment and returns its mean rates; `start` contains each thread's initial occupancies.
 pub(super) fn run(
     progress: &Analytic,
-    cpus: Vec<Cpu>,
+    cpus: Vec<ClassCpu>,
     assignment: &[(ModelId, CpuId, f64)],
-    start: &[Start],
-) -> Vec<Rates> {
+    start: &[SliceStart],
+) -> Vec<SteadyRates> {
     let mut stage = progress.empty(cpus);
     let mut queues: Vec<Vec<u32>> = vec![Vec::new(); stage.cpus.len()];
     for (row, (_, cpu, _)) in assignment.iter().enumerate() {
@@ -119,7 +126,7 @@ pub(super) fn run(
         stage.set_work(thread, offset, ENDLESS, stride, Nanos::ZERO);
         stage.settle_in(thread.0, cpu.0, &start[row]);
     }
-    stage.caches.iter_mut().for_each(SharedCache::fit);
+    stage.caches.iter_mut().for_each(AnalyticCache::fit);
     let mut now = Nanos::ZERO;
     let mut tenants: Vec<Tenant> = Vec::new();
     // The first round is not counted, because memory and caches first reach equilibrium.
@@ -147,7 +154,7 @@ pub(super) fn run(
 }
 
 /// Number of timeline instructions per instruction such that the thread passes its whole timeline a whole number of times.
-fn stride(start: &Start, timeline: f64, ns: f64) -> f64 {
+fn stride(start: &SliceStart, timeline: f64, ns: f64) -> f64 {
     let instructions = start.speed * start.share * ns;
     let laps = (PACE * instructions / timeline).round().max(1.0);
     laps * timeline / instructions
@@ -166,7 +173,7 @@ fn begins(mut cpu: usize, mut round: usize, base: usize) -> usize {
 
 impl Analytic {
     /// Gives a thread that has not run yet the occupancies of the fixed point.
-    fn settle_in(&mut self, thread: u32, cpu: u32, start: &Start) {
+    fn settle_in(&mut self, thread: u32, cpu: u32, start: &SliceStart) {
         if !self.config.contention {
             return;
         }
@@ -208,11 +215,11 @@ impl Analytic {
         }
     }
 
-    fn report(&mut self, thread: u32, tenant: &Tenant, now: Nanos, passed_ns: f64) -> Rates {
+    fn report(&mut self, thread: u32, tenant: &Tenant, now: Nanos, passed_ns: f64) -> SteadyRates {
         let after = self.counters(ThreadId(thread), now);
-        let since = |of: fn(&Counters) -> f64| of(&after) - of(&tenant.before);
+        let since = |of: fn(&TrueCounters) -> f64| of(&after) - of(&tenant.before);
         let instructions = since(|c| c.instructions).max(1e-9);
-        Rates {
+        SteadyRates {
             ips: instructions / passed_ns * 1e9,
             ipc: instructions / since(|c| c.cycles).max(1e-9),
             llc_mpki: since(|c| c.llc_misses) / instructions * 1000.0,

@@ -8,7 +8,7 @@ use crate::progress::ProgressModel;
 
 /// Energy by component, in joules since time zero.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Energy {
+pub struct EnergyParts {
     /// Energy of cores while they ran threads, by core type.
     pub core_j: Vec<f64>,
     /// Energy of cores while they were idle, by core type.
@@ -19,7 +19,7 @@ pub struct Energy {
     pub static_j: f64,
 }
 
-impl Energy {
+impl EnergyParts {
     #[must_use]
     pub fn total_j(&self) -> f64 {
         let cores: f64 = self.core_j.iter().chain(&self.idle_j).sum();
@@ -27,21 +27,21 @@ impl Energy {
     }
 }
 
-pub(super) struct Spent {
+pub(super) struct AnalyticEnergy {
     pub core_nj: Vec<f64>,
     pub cache_nj: f64,
     pub memory_nj: f64,
 }
 
 impl Analytic {
-    pub fn energy(&mut self, now: Nanos) -> Energy {
+    pub fn energy(&mut self, now: Nanos) -> EnergyParts {
         self.advance(now);
         for row in 0..self.on_cpu.len() {
             if self.on_cpu[row] != NONE {
                 self.close(self.on_cpu[row]);
             }
         }
-        Energy {
+        EnergyParts {
             core_j: self.spent.core_nj.iter().map(|nj| nj * 1e-9).collect(),
             idle_j: self.idle_j(),
             cache_j: self.spent.cache_nj * 1e-9,

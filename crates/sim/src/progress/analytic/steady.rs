@@ -8,13 +8,13 @@ use std::borrow::Cow;
 
 use countersteer_model::units::CpuId;
 
-use super::class::{Cpu, NONE};
+use super::class::{ClassCpu, MAX_LEVELS, NONE};
 use super::memory::MemoryDomain;
-use super::shared::{Resident, SharedCache};
+use super::shared::{AnalyticCache, Resident};
 use super::siblings::Beside;
-use super::slices;
-use super::table::{MAX_LEVELS, Rate};
-use super::{Analytic, ModelId, Rates};
+use super::slices::{self, SliceStart};
+use super::table::OccupancyRate;
+use super::{Analytic, ModelId, SteadyRates};
 
 const ROUNDS: usize = 200;
 /// Number of intervals into which the warm-up of a thread's caches is divided, each with its own speed.
@@ -30,25 +30,25 @@ const SETTLED: f64 = 1e-4;
 /// the first solution if it exists.
 const DAMPING: f64 = 0.5;
 
-struct Row {
+struct SteadyRow {
     table: u32,
     cpu: usize,
     share: f64,
     /// Instructions per nanosecond while the program runs.
     speed: f64,
-    rate: Rate,
+    rate: OccupancyRate,
     /// Occupancy of each shared cache, in lines.
     lines: [f64; MAX_LEVELS],
     local: [u32; MAX_LEVELS],
     resident: [u32; MAX_LEVELS],
 }
 
-struct Search<'a> {
+struct SteadySearch<'a> {
     progress: &'a Analytic,
     /// CPUs at the frequencies that the number of active cores allows.
-    cpus: Cow<'a, [Cpu]>,
-    rows: Vec<Row>,
-    caches: Vec<SharedCache>,
+    cpus: Cow<'a, [ClassCpu]>,
+    rows: Vec<SteadyRow>,
+    caches: Vec<AnalyticCache>,
     factors: Vec<f64>,
     slice_ns: f64,
     /// For each CPU: fraction of the time during which it runs a thread, and its use of the core during that time.
@@ -56,28 +56,23 @@ struct Search<'a> {
 }
 
 /// Forecasts the long-run rates of a static mapping; see [`Analytic::steady_state`].
-pub fn forecast(progress: &Analytic, assignment: &[(ModelId, CpuId, f64)]) -> Vec<Rates> {
-    let mut search = Search::new(progress, assignment);
+pub fn forecast(progress: &Analytic, assignment: &[(ModelId, CpuId, f64)]) -> Vec<SteadyRates> {
+    let mut search = SteadySearch::new(progress, assignment);
     if progress.config.contention {
         search.run();
     }
     if slices::are_shared(assignment, progress.cpus.len()) {
-        let start: Vec<Start> = search.rows.iter().map(|row| search.start(row)).collect();
+        let start: Vec<SliceStart> = search.rows.iter().map(|row| search.start(row)).collect();
         return slices::run(progress, search.cpus.into_owned(), assignment, &start);
     }
     search.rows.iter().map(|row| search.report(row)).collect()
 }
 
-/// Occupancies and speed of a program while it runs, from which the simulation of time slices starts.
-pub(super) struct Start {
-    pub table: u32,
-    pub share: f64,
-    pub speed: f64,
-    pub lines: [f64; MAX_LEVELS],
-}
-
 /// Returns the CPUs at the highest frequency that their core type may have while the cores of the assignment are active.
-fn clocked<'a>(progress: &'a Analytic, assignment: &[(ModelId, CpuId, f64)]) -> Cow<'a, [Cpu]> {
+fn clocked<'a>(
+    progress: &'a Analytic,
+    assignment: &[(ModelId, CpuId, f64)],
+) -> Cow<'a, [ClassCpu]> {
     let types = &progress.topology.core_types;
     if types.iter().all(|t| t.frequency.is_none()) {
         return Cow::Borrowed(&progress.cpus);
@@ -99,7 +94,7 @@ fn clocked<'a>(progress: &'a Analytic, assignment: &[(ModelId, CpuId, f64)]) -> 
     Cow::Owned(cpus)
 }
 
-impl<'a> Search<'a> {
+impl<'a> SteadySearch<'a> {
     fn new(progress: &'a Analytic, assignment: &[(ModelId, CpuId, f64)]) -> Self {
         let cpus = clocked(progress, assignment);
         let mut search = Self {
@@ -116,13 +111,13 @@ impl<'a> Search<'a> {
             let model = &progress.models[model.0 as usize];
             let place = &cpus[cpu.index()];
             let table = model.table(model.average(), place.class);
-            let mut row = Row {
+            let mut row = SteadyRow {
                 // The tables for more running siblings follow this table.
                 table,
                 cpu: cpu.index(),
                 share: share.clamp(1e-6, 1.0),
                 speed: 0.0,
-                rate: Rate::default(),
+                rate: OccupancyRate::default(),
                 lines: [0.0; MAX_LEVELS],
                 local: [NONE; MAX_LEVELS],
                 resident: [0; MAX_LEVELS],
@@ -141,14 +136,14 @@ impl<'a> Search<'a> {
         search
     }
 
-    fn reside(&mut self, row: &mut Row, local: &mut [u32]) {
+    fn reside(&mut self, row: &mut SteadyRow, local: &mut [u32]) {
         let place = &self.cpus[row.cpu];
         for k in 0..place.levels {
             let cache = place.chain[k] as usize;
             if local[cache] == NONE {
                 local[cache] = self.caches.len() as u32;
                 self.caches
-                    .push(SharedCache::new(self.progress.caches[cache].lines));
+                    .push(AnalyticCache::new(self.progress.caches[cache].lines));
             }
             row.local[k] = local[cache];
             let residents = &mut self.caches[local[cache] as usize].residents;
@@ -243,11 +238,11 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn lines_per_instruction(&self, row: &Row) -> f64 {
+    fn lines_per_instruction(&self, row: &SteadyRow) -> f64 {
         self.misses(row) * self.progress.tables[row.table as usize].lines_per_miss
     }
 
-    fn misses(&self, row: &Row) -> f64 {
+    fn misses(&self, row: &SteadyRow) -> f64 {
         let levels = self.cpus[row.cpu].levels;
         let table = &self.progress.tables[row.table as usize];
         levels
@@ -256,7 +251,7 @@ impl<'a> Search<'a> {
     }
 
     /// Average number of a CPU's SMT siblings that run at the same time.
-    fn beside(&self, place: &Cpu) -> f64 {
+    fn beside(&self, place: &ClassCpu) -> f64 {
         place
             .siblings
             .iter()
@@ -265,7 +260,12 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the speed and rates of a program while `others` SMT siblings run.
-    fn speed_beside(&self, row: &Row, others: f64, lines: &[f64; MAX_LEVELS]) -> (f64, Rate) {
+    fn speed_beside(
+        &self,
+        row: &SteadyRow,
+        others: f64,
+        lines: &[f64; MAX_LEVELS],
+    ) -> (f64, OccupancyRate) {
         let place = &self.cpus[row.cpu];
         let most = place.siblings.len() as f64;
         let table = &self.progress.tables[row.table as usize + others as usize];
@@ -282,7 +282,7 @@ impl<'a> Search<'a> {
 
     /// Returns the speed and rates of a program at the present occupancies and latency factors, averaged over the number of
     /// running siblings.
-    fn speed(&self, row: &Row) -> (f64, Rate) {
+    fn speed(&self, row: &SteadyRow) -> (f64, OccupancyRate) {
         let place = &self.cpus[row.cpu];
         let beside = self.beside(place);
         let with = |others: f64, lines: &[f64; MAX_LEVELS]| self.speed_beside(row, others, lines);
@@ -302,7 +302,11 @@ impl<'a> Search<'a> {
 
     /// Returns the mean speed over a time slice relative to the speed at its end: a thread first refills the lines that others
     /// evicted.
-    fn warming(&self, row: &Row, at: impl Fn(&[f64; MAX_LEVELS]) -> (f64, Rate)) -> f64 {
+    fn warming(
+        &self,
+        row: &SteadyRow,
+        at: impl Fn(&[f64; MAX_LEVELS]) -> (f64, OccupancyRate),
+    ) -> f64 {
         let place = &self.cpus[row.cpu];
         let left: [f64; MAX_LEVELS] = std::array::from_fn(|k| {
             let held = |cache: u32| {
@@ -332,8 +336,8 @@ impl<'a> Search<'a> {
         (work + (self.slice_ns - ns) * full) / (self.slice_ns * full)
     }
 
-    fn start(&self, row: &Row) -> Start {
-        Start {
+    fn start(&self, row: &SteadyRow) -> SliceStart {
+        SliceStart {
             table: row.table,
             share: row.share,
             speed: row.speed,
@@ -341,7 +345,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn report(&self, row: &Row) -> Rates {
+    fn report(&self, row: &SteadyRow) -> SteadyRates {
         let place = &self.cpus[row.cpu];
         let table = &self.progress.tables[row.table as usize];
         let mut nj = table.instruction_nj + self.lines_per_instruction(row) * place.memory_nj;
@@ -350,7 +354,7 @@ impl<'a> Search<'a> {
             nj += place.access_nj[k] * references;
             references = row.rate.miss[k];
         }
-        Rates {
+        SteadyRates {
             ips: row.speed * row.share * 1e9,
             ipc: row.speed / place.freq,
             llc_mpki: self.misses(row) * 1000.0,

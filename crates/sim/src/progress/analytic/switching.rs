@@ -25,7 +25,8 @@ impl Analytic {
             core.idle_since = now;
         }
         t.duty = 1.0 - (1.0 - t.duty) * (-ran / DUTY_NS).exp();
-        let memory = &mut self.memories[cpu.memory as usize];
+        let far = t.memory(cpu);
+        let memory = &mut self.memories[far as usize];
         memory.demand = (memory.demand - t.demand).max(0.0);
         memory.slope = (memory.slope - t.slope).max(0.0);
         (t.demand, t.slope, t.ips) = (0.0, 0.0, 0.0);
@@ -37,12 +38,11 @@ impl Analytic {
         if pool.running == 0 {
             pool.step_at = u64::MAX;
         }
-        let memory = cpu.memory;
         let pool = cpu.pool;
         let row = t.last_cpu;
         self.on_cpu[row as usize] = NONE;
         self.touch_pool(pool);
-        self.touch_memory(memory, DEMAND_LARGE);
+        self.touch_memory(far, DEMAND_LARGE);
     }
 
     pub(super) fn switch_in(&mut self, thread: u32, row: u32) {
@@ -131,11 +131,35 @@ impl Analytic {
                 (held / table.useful_lines.max(1.0)).min(1.0)
             };
             let far = 1.0 - near;
-            let factor = self.memories[cpu.memory as usize].factor;
+            let row = t.memory(cpu);
+            let memory = &self.memories[row as usize];
+            let distance = if row == cpu.memory {
+                1.0
+            } else {
+                memory.remote
+            };
+            let factor = distance * memory.factor;
             ns += misses * (near * table.near_cycles + far * factor * table.far_cycles) / cpu.freq;
             t.count_cold(misses, far * misses);
         }
         t.stall(ns.round() as u64, self.clock);
+    }
+
+    /// Moves a thread's pages to a memory domain.
+    pub(super) fn rehome(&mut self, thread: u32, domain: u32) {
+        let t = &mut self.threads[thread as usize];
+        if t.cpu == NONE {
+            t.home = domain;
+            return;
+        }
+        t.integrate(self.clock);
+        let before = t.memory(&self.cpus[t.cpu as usize]);
+        let memory = &mut self.memories[before as usize];
+        memory.demand = (memory.demand - t.demand).max(0.0);
+        memory.slope = (memory.slope - t.slope).max(0.0);
+        (t.demand, t.slope, t.home) = (0.0, 0.0, domain);
+        self.respeed(thread);
+        self.touch_memory(before, DEMAND_LARGE);
     }
 
     /// Changes the frequency of a CPU's core to operating point `point`.

@@ -10,7 +10,7 @@ use countersteer_model::profile::{
 
 /// Behaviour described by a small number of parameters.
 #[derive(Clone, Debug)]
-pub struct Kind {
+pub struct SyntheticKind {
     /// Instructions per cycle that dependences allow in windows of 16 and of 512 instructions; a power law between them.
     pub ilp: (f64, f64),
     /// Mispredicted branches per kilo-instruction.
@@ -27,10 +27,10 @@ pub struct Kind {
 
 /// Behaviour that fits the first-level cache.
 #[must_use]
-pub fn compute() -> Kind {
+pub fn compute() -> SyntheticKind {
     let spread = vec![(64, 350.0)];
     let cyclic = Vec::new();
-    Kind {
+    SyntheticKind {
         ilp: (5.0, 24.0),
         branch_mpki: 0.5,
         spread,
@@ -42,10 +42,10 @@ pub fn compute() -> Kind {
 
 /// Behaviour that touches every line once, with overlapping misses.
 #[must_use]
-pub fn streaming() -> Kind {
+pub fn streaming() -> SyntheticKind {
     let spread = vec![(64, 300.0)];
     let cyclic = Vec::new();
-    Kind {
+    SyntheticKind {
         ilp: (6.0, 40.0),
         branch_mpki: 0.1,
         spread,
@@ -57,10 +57,10 @@ pub fn streaming() -> Kind {
 
 /// Behaviour that follows pointers through `lines` lines: each miss waits for the previous miss.
 #[must_use]
-pub fn chase(lines: u64) -> Kind {
+pub fn chase(lines: u64) -> SyntheticKind {
     let spread = vec![(64, 250.0), (lines, 40.0)];
     let cyclic = Vec::new();
-    Kind {
+    SyntheticKind {
         ilp: (3.0, 8.0),
         branch_mpki: 2.0,
         spread,
@@ -72,10 +72,10 @@ pub fn chase(lines: u64) -> Kind {
 
 /// Behaviour that sweeps over `lines` lines repeatedly: all accesses hit if the lines fit the cache, otherwise none.
 #[must_use]
-pub fn cyclic(lines: u64) -> Kind {
+pub fn cyclic(lines: u64) -> SyntheticKind {
     let spread = vec![(64, 250.0)];
     let cyclic = vec![(lines, 20.0)];
-    Kind {
+    SyntheticKind {
         ilp: (4.0, 14.0),
         branch_mpki: 1.0,
         spread,
@@ -87,9 +87,9 @@ pub fn cyclic(lines: u64) -> Kind {
 
 /// Behaviour that reuses lines at all distances up to `lines`: every line of cache helps a little.
 #[must_use]
-pub fn vulnerable(lines: u64) -> Kind {
+pub fn vulnerable(lines: u64) -> SyntheticKind {
     let spread = vec![(64, 250.0), (lines / 8, 20.0), (lines, 20.0)];
-    Kind {
+    SyntheticKind {
         ilp: (4.0, 14.0),
         branch_mpki: 1.0,
         spread,
@@ -99,7 +99,7 @@ pub fn vulnerable(lines: u64) -> Kind {
     }
 }
 
-impl Kind {
+impl SyntheticKind {
     /// Multiplies the accesses beyond the first-level cache by `factor`.
     #[must_use]
     pub fn scaled(mut self, factor: f64) -> Self {
@@ -142,8 +142,8 @@ pub fn typical(nth: usize, phase_s: f64) -> Profile {
 
 /// Returns a profile that runs through `phases` (kind, instructions) in order.
 #[must_use]
-pub fn profile(name: &str, phases: &[(Kind, u64)]) -> Profile {
-    let segment = |(i, p): (usize, &(Kind, u64))| Segment {
+pub fn profile(name: &str, phases: &[(SyntheticKind, u64)]) -> Profile {
+    let segment = |(i, p): (usize, &(SyntheticKind, u64))| Segment {
         behaviour: i as u32,
         instructions: p.1,
     };
@@ -168,7 +168,7 @@ pub fn profile(name: &str, phases: &[(Kind, u64)]) -> Profile {
     })
 }
 
-fn behaviour(kind: &Kind) -> Behaviour {
+fn behaviour(kind: &SyntheticKind) -> Behaviour {
     let mut distances = LogHistogram::default();
     for (lines, rate) in &kind.spread {
         let last = LogHistogram::bucket(lines.saturating_sub(1));

@@ -10,12 +10,11 @@
 
 use countersteer_model::profile::Mix;
 
-use super::sharing::Sharing;
-use super::siblings::{Beside, Shares};
+use super::class::MAX_LEVELS;
+use super::shared_data::BehaviourSharing;
+use super::siblings::{Beside, CoreShares};
 use crate::progress::Unmeasured;
 
-/// Maximum number of shared cache levels between a core and memory (levels 2, 3 and 4).
-pub const MAX_LEVELS: usize = 3;
 /// Number of low mantissa bits of an occupancy that give its position within a lattice cell (an eighth of an octave).
 const CELL_BITS: u32 = 49;
 const CELL_MASK: u64 = (1 << CELL_BITS) - 1;
@@ -30,7 +29,7 @@ pub const COLD_STEPS: usize = 16;
 
 /// Misses and cycles at one occupancy of one shared cache.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Point {
+pub struct OccupancyPoint {
     /// Misses per instruction of this cache.
     pub miss: f64,
     /// Last level: cycles per instruction that do not depend on memory load. Other levels: cycles per instruction for hits in
@@ -40,7 +39,7 @@ pub struct Point {
     pub b: f64,
 }
 
-impl Point {
+impl OccupancyPoint {
     /// Combines each value with the same value of another point by `f`.
     fn with(&self, other: &Self, f: impl Fn(f64, f64) -> f64) -> Self {
         Self {
@@ -53,7 +52,7 @@ impl Point {
 
 /// Growth of a thread's footprint from one tabulated occupancy to the next.
 #[derive(Clone, Copy, Debug, Default)]
-struct Fill {
+struct TabulatedGrowth {
     /// Number of instructions after which a thread that starts without lines holds `lines` lines: the integral of dc / miss(c).
     instructions: f64,
     lines: f64,
@@ -65,7 +64,7 @@ struct Fill {
     fall: f64,
 }
 
-impl Fill {
+impl TabulatedGrowth {
     /// Returns the number of lines held `instructions` instructions after this tabulated occupancy, and the lines gained per
     /// instruction then.
     ///
@@ -84,11 +83,11 @@ impl Fill {
     }
 }
 
-/// Table of the [`Point`]s of one shared cache over occupancy.
+/// Table of the [`OccupancyPoint`]s of one shared cache over occupancy.
 #[derive(Clone, Debug, Default)]
 pub struct LevelTable {
-    points: Vec<Point>,
-    fills: Vec<Fill>,
+    points: Vec<OccupancyPoint>,
+    fills: Vec<TabulatedGrowth>,
     first: f64,
     last: f64,
     base: u64,
@@ -96,7 +95,7 @@ pub struct LevelTable {
 
 impl LevelTable {
     /// Tabulates `point` over occupancies from `from` to `lines` lines; below `from`, the values are constant.
-    pub fn new(from: f64, lines: f64, point: impl Fn(f64) -> Point) -> Self {
+    pub fn new(from: f64, lines: f64, point: impl Fn(f64) -> OccupancyPoint) -> Self {
         let first = f64::from_bits(from.clamp(1.0, lines.max(1.0)).to_bits() & !CELL_MASK);
         let base = first.to_bits() >> CELL_BITS;
         let mut points = Vec::new();
@@ -123,9 +122,10 @@ impl LevelTable {
     pub fn mean(tables: &[(&Self, f64)], last_level: bool) -> Self {
         let mut mean = tables[0].0.clone();
         for (i, point) in mean.points.iter_mut().enumerate() {
-            let sum =
-                |f: fn(&Point) -> f64| tables.iter().map(|(t, w)| w * f(&t.points[i])).sum::<f64>();
-            *point = Point {
+            let sum = |f: fn(&OccupancyPoint) -> f64| {
+                tables.iter().map(|(t, w)| w * f(&t.points[i])).sum::<f64>()
+            };
+            *point = OccupancyPoint {
                 miss: sum(|p| p.miss),
                 a: sum(|p| p.a),
                 b: sum(|p| p.b),
@@ -146,7 +146,7 @@ impl LevelTable {
             let y1 = self.points[i + 1].miss.max(MISS_FLOOR);
             let width = self.lattice(i + 1) - self.lattice(i);
             let mean = mean_inverse(y0, y1);
-            self.fills.push(Fill {
+            self.fills.push(TabulatedGrowth {
                 instructions,
                 lines: self.lattice(i),
                 slope: 1.0 / mean,
@@ -160,10 +160,10 @@ impl LevelTable {
             instructions += width * mean;
         }
         // A sentinel ends every search for a number of instructions.
-        self.fills.push(Fill {
+        self.fills.push(TabulatedGrowth {
             instructions: f64::INFINITY,
             lines: self.last,
-            ..Fill::default()
+            ..TabulatedGrowth::default()
         });
     }
 
@@ -179,7 +179,7 @@ impl LevelTable {
 
     /// Interpolates the point at an occupancy of `lines` lines; the second value is the change per line.
     #[inline]
-    pub fn at(&self, lines: f64) -> (Point, Point) {
+    pub fn at(&self, lines: f64) -> (OccupancyPoint, OccupancyPoint) {
         let bits = lines
             .max(self.first)
             .min(self.last.max(self.first))
@@ -259,11 +259,11 @@ impl InstructionDetail {
 
 /// Rate table of one behaviour on one class of CPUs.
 #[derive(Clone, Debug, Default)]
-pub struct Table {
+pub struct RateTable {
     /// Cycles per instruction for dispatch and dependences only, while no SMT sibling runs.
     pub base: f64,
     /// Use of the core resources that SMT siblings share.
-    pub shares: Shares,
+    pub shares: CoreShares,
     /// Cycles per instruction for mispredicted branches and private caches.
     pub fixed: f64,
     /// Cycles per instruction of waiting for unloaded memory if there is no shared cache; otherwise zero.
@@ -296,7 +296,7 @@ pub struct Table {
     /// Number of lines that cross the memory bus per miss, including write-backs.
     pub lines_per_miss: f64,
     /// Data that the program's threads share.
-    pub sharing: Sharing,
+    pub sharing: BehaviourSharing,
     /// Tables of the shared caches, inner first.
     pub levels: [LevelTable; MAX_LEVELS],
     /// Number of shared caches.
@@ -305,7 +305,7 @@ pub struct Table {
 
 /// Rates at given occupancies: `a + b f` cycles per instruction for a memory latency of `f` times the unloaded latency.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Rate {
+pub struct OccupancyRate {
     /// Cycles per instruction for dispatch and dependences only, next to the running SMT siblings.
     pub base: f64,
     /// Cycles per instruction that do not depend on memory load, including `base`.
@@ -322,21 +322,21 @@ pub struct Rate {
     pub worth: [f64; MAX_LEVELS],
 }
 
-impl Table {
+impl RateTable {
     /// Returns the rates at given occupancies of the shared caches, next to given SMT siblings.
     #[inline]
-    pub fn rate(&self, lines: &[f64; MAX_LEVELS], beside: &Beside) -> Rate {
+    pub fn rate(&self, lines: &[f64; MAX_LEVELS], beside: &Beside) -> OccupancyRate {
         // Tables of measured programs have all their cycles in `fixed`, and zero in `base`.
         let base = if beside.threads > 0.0 && self.base > 0.0 {
             self.shares.base(beside)
         } else {
             self.base
         };
-        let mut rate = Rate {
+        let mut rate = OccupancyRate {
             base,
             a: base + self.fixed,
             b: self.memory,
-            ..Rate::default()
+            ..OccupancyRate::default()
         };
         let mut before = self.private_misses;
         let mut next_hit = 0.0;
@@ -391,7 +391,7 @@ impl Table {
         }
         Self {
             base: sum(&|t| t.base),
-            shares: Shares::mean(
+            shares: CoreShares::mean(
                 &tables
                     .iter()
                     .map(|(t, w)| (&t.shares, *w))
@@ -420,7 +420,7 @@ impl Table {
             instruction_nj: sum(&|t| t.instruction_nj),
             active_w: sum(&|t| t.active_w),
             lines_per_miss: sum(&|t| t.lines_per_miss),
-            sharing: Sharing {
+            sharing: BehaviourSharing {
                 shared: sum(&|t| t.sharing.shared),
                 touched_before: sum(&|t| t.sharing.touched_before),
                 invalidated: sum(&|t| t.sharing.invalidated),
@@ -446,9 +446,9 @@ mod tests {
     use super::*;
 
     fn sweep() -> LevelTable {
-        LevelTable::new(64.0, 10_000.0, |c| Point {
+        LevelTable::new(64.0, 10_000.0, |c| OccupancyPoint {
             miss: 0.01 * (1.0 - c / 20_000.0),
-            ..Point::default()
+            ..OccupancyPoint::default()
         })
     }
 
@@ -467,9 +467,9 @@ mod tests {
 
     #[test]
     fn a_cache_smaller_than_a_line_has_a_table_as_well() {
-        let table = LevelTable::new(1.0, 1e-7, |_| Point {
+        let table = LevelTable::new(1.0, 1e-7, |_| OccupancyPoint {
             miss: 0.5,
-            ..Point::default()
+            ..OccupancyPoint::default()
         });
         assert_eq!(table.at(0.0).0.miss, 0.5);
     }
@@ -502,9 +502,9 @@ mod tests {
     #[test]
     fn filling_slows_down_towards_a_working_set_that_fits() {
         let working_set = 4_608.0f64;
-        let table = LevelTable::new(64.0, 10_000.0, |c| Point {
+        let table = LevelTable::new(64.0, 10_000.0, |c| OccupancyPoint {
             miss: 0.01 * (1.0 - c / working_set).max(0.0),
-            ..Point::default()
+            ..OccupancyPoint::default()
         });
         let rest = working_set - 64.0;
         let start = 64.0 / (0.01 * rest / working_set);

@@ -5,7 +5,7 @@ mod exact;
 mod keys;
 mod steady;
 
-use super::synthetic::{Kind, profile};
+use super::synthetic::{SyntheticKind, profile};
 use super::*;
 use countersteer_model::events::Event;
 use countersteer_model::machine::Machine;
@@ -45,7 +45,7 @@ fn free_switches() -> ProgressConfig {
 }
 
 /// Threads with endless work of one kind each, on the given CPUs.
-fn start(name: &str, config: ProgressConfig, kinds: &[(Kind, u32)]) -> Analytic {
+fn start(name: &str, config: ProgressConfig, kinds: &[(SyntheticKind, u32)]) -> Analytic {
     let mut progress = Analytic::new(machine(name), config);
     for (i, (kind, cpu)) in kinds.iter().enumerate() {
         add(&mut progress, i as u32, kind, *cpu);
@@ -53,7 +53,7 @@ fn start(name: &str, config: ProgressConfig, kinds: &[(Kind, u32)]) -> Analytic 
     progress
 }
 
-fn add(progress: &mut Analytic, thread: u32, kind: &Kind, cpu: u32) {
+fn add(progress: &mut Analytic, thread: u32, kind: &SyntheticKind, cpu: u32) {
     let now = progress.now();
     let model = progress
         .add_program(Arc::new(profile("p", &[(kind.clone(), 1_000_000_000)])))

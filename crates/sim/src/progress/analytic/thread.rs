@@ -3,10 +3,10 @@
 //! Rates hold until an event changes them, so a thread is integrated only when its counters are read or a rate changes. Work is
 //! rate times time, and the end of a piece of work or of a phase follows in closed form.
 
-use super::class::{Cpu, NONE};
-use super::model::Model;
-use super::table::{MAX_LEVELS, Rate, Table};
-use crate::progress::{Counters, Detail, Unmeasured};
+use super::class::{ClassCpu, MAX_LEVELS, NONE};
+use super::model::ProgramModel;
+use super::table::{OccupancyRate, RateTable};
+use crate::progress::{CounterDetail, TrueCounters, Unmeasured};
 
 /// Energy of a thread's run interval by component, in nanojoules.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,7 +17,7 @@ pub struct SpanEnergy {
 }
 
 #[derive(Clone, Debug)]
-pub struct Thread {
+pub struct AnalyticThread {
     /// Index of the thread's program; [`NONE`] for a free row.
     pub model: u32,
     /// Index of the thread's copy of the program.
@@ -25,6 +25,8 @@ pub struct Thread {
     /// CPU on which the thread runs; [`NONE`] if it does not run.
     pub cpu: u32,
     pub last_cpu: u32,
+    /// Memory domain of the thread's pages; [`NONE`] if they are always local.
+    pub home: u32,
 
     /// Number of timeline instructions per instruction of the thread.
     stride: f64,
@@ -39,7 +41,7 @@ pub struct Thread {
 
     pub table: u32,
     /// Present cycles and misses per instruction.
-    pub rate: Rate,
+    pub rate: OccupancyRate,
     /// Number of lines that cross the memory bus per instruction.
     pub traffic: f64,
     /// Instructions per nanosecond; zero without work.
@@ -71,7 +73,7 @@ pub struct Thread {
     span_invalidated: f64,
     /// Accesses to modified lines in the open run interval.
     span_modified: f64,
-    counted: Counters,
+    counted: TrueCounters,
 
     /// Indices of the CPU's shared caches, or of the thread's parts of them, inner first.
     pub chain: [u32; MAX_LEVELS],
@@ -89,7 +91,17 @@ pub struct Thread {
     pub found_lines: f64,
 }
 
-impl Thread {
+impl AnalyticThread {
+    /// Memory domain that the thread accesses from a CPU.
+    #[inline]
+    pub const fn memory(&self, cpu: &ClassCpu) -> u32 {
+        if self.home == NONE {
+            cpu.memory
+        } else {
+            self.home
+        }
+    }
+
     /// Creates a thread of a program; the thread has been idle since `now`.
     pub const fn new(model: u32, now: u64) -> Self {
         let mut thread = Self::free();
@@ -103,6 +115,7 @@ impl Thread {
             copy: NONE,
             cpu: NONE,
             last_cpu: NONE,
+            home: NONE,
             stride: 1.0,
             total: 0.0,
             done: 0.0,
@@ -110,7 +123,7 @@ impl Thread {
             segment: 0,
             segment_end: f64::INFINITY,
             table: 0,
-            rate: Rate {
+            rate: OccupancyRate {
                 base: 1.0,
                 a: 1.0,
                 b: 0.0,
@@ -136,7 +149,7 @@ impl Thread {
             span_cold: 0.0,
             span_invalidated: 0.0,
             span_modified: 0.0,
-            counted: Counters {
+            counted: TrueCounters {
                 instructions: 0.0,
                 cycles: 0.0,
                 l2_misses: 0.0,
@@ -147,7 +160,7 @@ impl Thread {
                 branch_misses: 0.0,
                 energy_nj: 0.0,
                 run_ns: 0.0,
-                detail: Detail::NONE,
+                detail: CounterDetail::NONE,
                 unmeasured: Unmeasured {
                     misses: 0.0,
                     branch_misses: 0.0,
@@ -166,7 +179,7 @@ impl Thread {
     }
 
     /// Replaces the thread's work. The caller has integrated the thread up to now.
-    pub fn begin(&mut self, model: &Model, offset: f64, instructions: f64, stride: f64) {
+    pub fn begin(&mut self, model: &ProgramModel, offset: f64, instructions: f64, stride: f64) {
         self.stride = stride.max(1e-12);
         self.credit_ns = 0.0;
         // Empty work must end as well, and does so at once.
@@ -184,12 +197,12 @@ impl Thread {
 
     /// Behaviour of the thread's current phase.
     #[inline]
-    pub fn behaviour(&self, model: &Model) -> u32 {
+    pub fn behaviour(&self, model: &ProgramModel) -> u32 {
         model.behaviour(self.segment)
     }
 
     /// Position of the thread on the program's timeline, in instructions.
-    pub fn position(&self, model: &Model) -> f64 {
+    pub fn position(&self, model: &ProgramModel) -> f64 {
         let left = (self.segment_end - self.done) * self.stride;
         (model.end(self.segment) - left.max(0.0)).max(0.0)
     }
@@ -274,7 +287,7 @@ impl Thread {
     }
 
     /// Handles [`Self::event`]; returns true if the work ended, and false if only the phase ended.
-    pub fn arrive(&mut self, model: &Model, now: u64) -> bool {
+    pub fn arrive(&mut self, model: &ProgramModel, now: u64) -> bool {
         let before_end = self.total > self.segment_end;
         let left = self.segment_end - self.done;
         let late = self.event() as f64 - self.sync.max(self.stall_until) as f64 + self.credit_ns
@@ -303,7 +316,7 @@ impl Thread {
 
     /// Closes a run interval under one rate table: adds its events to the counters, and returns its energy. The caller has
     /// integrated the thread up to now.
-    pub fn close_span(&mut self, table: &Table, cpu: &Cpu) -> SpanEnergy {
+    pub fn close_span(&mut self, table: &RateTable, cpu: &ClassCpu) -> SpanEnergy {
         let n = std::mem::take(&mut self.span_instructions);
         let ns = std::mem::take(&mut self.span_ns);
         let base = std::mem::take(&mut self.span_base);
@@ -360,13 +373,13 @@ impl Thread {
     }
 
     /// Counters up to the last closed run interval.
-    pub fn counted(&self) -> &Counters {
+    pub fn counted(&self) -> &TrueCounters {
         &self.counted
     }
 
     /// Instructions per cycle at the present rates; zero without work.
     #[inline]
-    pub fn ipc(&self, cpu: &Cpu) -> f64 {
+    pub fn ipc(&self, cpu: &ClassCpu) -> f64 {
         self.ips / cpu.freq
     }
 }

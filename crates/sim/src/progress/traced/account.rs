@@ -3,11 +3,11 @@
 use countersteer_model::topology::Topology;
 
 use super::NOBODY;
-use crate::progress::analytic::Cpu;
+use crate::progress::analytic::ClassCpu;
 
 /// Energy of a thread in a step, and number of lines that it transferred from and to memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Energy {
+pub struct StepEnergy {
     pub core_nj: f64,
     pub cache_nj: f64,
     pub memory_nj: f64,
@@ -15,14 +15,14 @@ pub struct Energy {
 }
 
 /// Energy of the whole run, summed over cores and threads.
-pub struct Spent {
+pub struct TracedEnergy {
     active_nj: f64,
     idle_nj: f64,
     /// Index of the first CPU of each core.
     leaders: Vec<usize>,
 }
 
-impl Spent {
+impl TracedEnergy {
     pub fn new(topology: &Topology) -> Self {
         let first = |core: u32| topology.cpus.iter().position(|c| c.core == core);
         let cores = topology.cpus.iter().map(|c| c.core + 1).max().unwrap_or(0);
@@ -33,12 +33,12 @@ impl Spent {
         }
     }
 
-    pub fn add(&mut self, energy: &Energy) {
+    pub fn add(&mut self, energy: &StepEnergy) {
         self.active_nj += energy.core_nj + energy.cache_nj + energy.memory_nj;
     }
 
     /// Adds the energy that idle cores use in `ns` nanoseconds.
-    pub fn pass(&mut self, topology: &Topology, cpus: &[Cpu], on_cpu: &[u32], ns: u64) {
+    pub fn pass(&mut self, topology: &Topology, cpus: &[ClassCpu], on_cpu: &[u32], ns: u64) {
         for row in &self.leaders {
             let cpu = &cpus[*row];
             let siblings = cpu.siblings.iter().map(|s| *s as usize);

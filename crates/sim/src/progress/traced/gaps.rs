@@ -1,7 +1,7 @@
 //! Sampled simulation: progress of threads in steps that are left out.
 
-use super::account::Energy;
-use super::sampling::{Sampling, Situation};
+use super::account::StepEnergy;
+use super::sampling::{DetailSampling, Situation};
 use super::{NOBODY, Traced};
 
 impl Traced {
@@ -12,7 +12,7 @@ impl Traced {
             let id = cpu.chain[..cpu.levels].last()?;
             Some(self.topology.caches[*id as usize].lines)
         });
-        self.sampling = Some(Sampling::new(last.fold(0.0, f64::max)));
+        self.sampling = Some(DetailSampling::new(last.fold(0.0, f64::max)));
         self
     }
 
@@ -41,15 +41,15 @@ impl Traced {
         ns: u64,
         working: &[(usize, u32)],
         situations: Vec<Situation>,
-        sampling: &mut Sampling,
+        sampling: &mut DetailSampling,
     ) {
         for ((row, id), situation) in working.iter().zip(situations) {
             let thread = &mut self.threads[*id as usize];
             let known = sampling.known(&situation);
             let (counted, cost_ns) = thread.pass(&self.cpus[*row], ns as f64, &known);
-            self.spent.add(&Energy {
+            self.spent.add(&StepEnergy {
                 core_nj: counted.energy_nj,
-                ..Energy::default()
+                ..StepEnergy::default()
             });
             sampling.left_out(thread.owner, situation, &counted, cost_ns);
             if thread.left <= 0.0 {

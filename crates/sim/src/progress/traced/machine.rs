@@ -6,19 +6,19 @@ use std::collections::BTreeSet;
 
 use countersteer_cache::cache::LINE_BITS;
 use countersteer_cache::prefetch::Prefetch;
-use countersteer_cache::private::{Access, Private, Request, Served as By};
-use countersteer_cache::shared::{Inclusion, Shared};
+use countersteer_cache::private::{AccessKind, CoreRequest, Private, ServingLevel as By};
+use countersteer_cache::shared::{Inclusion, SharedTree};
 use countersteer_cache::space::Spaces;
-use countersteer_cache::wire::Head;
-use countersteer_cache::{Cache, Geometry, Key, Replacement};
+use countersteer_cache::wire::BlockHead;
+use countersteer_cache::{Cache, Geometry, LineKey, Replacement};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::CacheId;
 
-use crate::progress::analytic::{Cpu, MAX_LEVELS};
+use crate::progress::analytic::{ClassCpu, MAX_LEVELS};
 
 /// Numbers of misses and memory transfers of a CPU's accesses in a step.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Served {
+pub struct StepTransfers {
     pub private_misses: f64,
     /// Number of requests for lines that another core had modified.
     pub shared_modified: f64,
@@ -32,7 +32,7 @@ pub struct Served {
 
 /// Number of lines that a program holds in each shared level of a CPU.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Held {
+pub struct HeldLines {
     pub lines: [f64; MAX_LEVELS],
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Logged {
     pub at_ps: u64,
     pub cpu: u32,
     pub data: bool,
-    pub request: Request,
+    pub request: CoreRequest,
 }
 
 /// Creates a cache. The caches of checked machines have at least one set and 1 to 64 ways, so that creation succeeds.
@@ -55,9 +55,9 @@ fn cache(lines: f64, ways: u32) -> Cache {
     }
 }
 
-pub struct Machine {
+pub struct TracedMachine {
     pub(super) cores: Vec<Private>,
-    pub(super) shared: Shared,
+    pub(super) shared: SharedTree,
     /// Index in `shared` of each cache of the topology; `None` if the cache is private.
     nodes: Vec<Option<usize>>,
     /// For each CPU: indices in `shared` of its shared caches, inner first.
@@ -66,15 +66,15 @@ pub struct Machine {
     pub(super) last: Vec<usize>,
     pub(super) core_of: Vec<usize>,
     pub(super) log: Vec<Logged>,
-    pub(super) served: Vec<Served>,
-    requests: Vec<Request>,
+    pub(super) served: Vec<StepTransfers>,
+    requests: Vec<CoreRequest>,
     /// Address spaces of each copy of a program, indexed by owner.
     spaces: Vec<Spaces>,
 }
 
-impl Machine {
-    pub fn new(topology: &Topology, cpus: &[Cpu]) -> Self {
-        let mut shared = Shared::default();
+impl TracedMachine {
+    pub fn new(topology: &Topology, cpus: &[ClassCpu]) -> Self {
+        let mut shared = SharedTree::default();
         let mut nodes: Vec<Option<usize>> = vec![None; topology.caches.len()];
         // Outer caches come first, so that each cache finds its parent.
         for cpu in cpus {
@@ -103,7 +103,7 @@ impl Machine {
                 .map(|l2| cache(l2.size_kib * 16.0, l2.ways).scattered());
             Private::new(l1.clone(), l1, l2, Prefetch::None)
         };
-        let chain = |cpu: &Cpu| {
+        let chain = |cpu: &ClassCpu| {
             cpu.chain[..cpu.levels]
                 .iter()
                 .filter_map(|id| nodes[*id as usize])
@@ -116,7 +116,7 @@ impl Machine {
             chains,
             last: last.into_iter().collect(),
             core_of: cpus.iter().map(|c| c.core as usize).collect(),
-            served: vec![Served::default(); cpus.len()],
+            served: vec![StepTransfers::default(); cpus.len()],
             log: Vec::new(),
             requests: Vec::new(),
             spaces: Vec::new(),
@@ -128,20 +128,20 @@ impl Machine {
     /// Makes an access on CPU `row` at time `at_ns` of the step. Returns true if it is a data access that missed the first-level
     /// cache.
     #[inline]
-    pub fn access(&mut self, row: usize, access: Access, key: Key, at_ns: f64) -> bool {
+    pub fn access(&mut self, row: usize, access: AccessKind, key: LineKey, at_ns: f64) -> bool {
         let served = self.cores[self.core_of[row]].access(access, key, &mut self.requests);
         if !self.requests.is_empty() {
             self.log_requests(row, access, at_ns);
         }
-        access != Access::Fetch && served != By::First
+        access != AccessKind::Fetch && served != By::First
     }
 
     #[inline(never)]
-    fn log_requests(&mut self, row: usize, access: Access, at_ns: f64) {
-        let data = access != Access::Fetch;
+    fn log_requests(&mut self, row: usize, access: AccessKind, at_ns: f64) {
+        let data = access != AccessKind::Fetch;
         let (at_ps, cpu) = ((at_ns * 1000.0) as u64, row as u32);
         for request in self.requests.drain(..) {
-            if data && matches!(request, Request::Demand { .. }) {
+            if data && matches!(request, CoreRequest::Demand { .. }) {
                 self.served[row].private_misses += 1.0;
             }
             self.log.push(Logged {
@@ -154,7 +154,7 @@ impl Machine {
     }
 
     /// Returns the mark that separates the lines of a block's process from those of the owner's other processes.
-    pub fn mark(&mut self, owner: u16, head: &Head) -> u64 {
+    pub fn mark(&mut self, owner: u16, head: &BlockHead) -> u64 {
         let owner = usize::from(owner);
         if self.spaces.len() <= owner {
             self.spaces.resize_with(owner + 1, Spaces::default);
@@ -163,12 +163,12 @@ impl Machine {
     }
 
     /// Returns the counts of CPU `row` since the last call, and resets them.
-    pub fn take_served(&mut self, row: usize) -> Served {
+    pub fn take_served(&mut self, row: usize) -> StepTransfers {
         std::mem::take(&mut self.served[row])
     }
 
-    pub fn held(&self, row: usize, owner: u16) -> Held {
-        let mut held = Held::default();
+    pub fn held(&self, row: usize, owner: u16) -> HeldLines {
+        let mut held = HeldLines::default();
         for (lines, node) in held.lines.iter_mut().zip(&self.chains[row]) {
             *lines = self.shared.cache(*node).tally(usize::from(owner)).lines as f64;
         }

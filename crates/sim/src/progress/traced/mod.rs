@@ -28,15 +28,17 @@ use std::sync::Arc;
 
 use countersteer_cache::source::{ProgramCopy, TraceSource};
 use countersteer_model::profile::Profile;
-use countersteer_model::score::Sampled;
+use countersteer_model::score::SampledAccuracy;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{CacheId, CoreTypeId, CpuId, Nanos, ThreadId};
 
-use super::analytic::{Analytic, Beside, Cpu, MemoryDomain};
-use super::{Counters, Evictions, ModelError, ModelId, ProgressConfig, ProgressModel, Rates};
-use machine::Machine;
-use sampling::{Sampling, Situation};
-use thread::{Place, Program, Thread};
+use super::analytic::{Analytic, Beside, ClassCpu, MemoryDomain};
+use super::{
+    Evictions, ModelError, ModelId, ProgressConfig, ProgressModel, SteadyRates, TrueCounters,
+};
+use machine::TracedMachine;
+use sampling::{DetailSampling, Situation};
+use thread::{StepPlace, TracedProgram, TracedThread};
 
 /// Maximum length of a step, in nanoseconds.
 const STEP_NS: u64 = 20_000;
@@ -72,10 +74,10 @@ pub struct Traced {
     topology: Arc<Topology>,
     config: ProgressConfig,
     traces: Traces,
-    machine: Machine,
-    cpus: Vec<Cpu>,
-    programs: Vec<Program>,
-    threads: Vec<Thread>,
+    machine: TracedMachine,
+    cpus: Vec<ClassCpu>,
+    programs: Vec<TracedProgram>,
+    threads: Vec<TracedThread>,
     /// Number of copies of programs added so far; each copy has its own address space.
     instances: u16,
     /// Copy of a program that was added last; `None` until it has threads.
@@ -84,10 +86,10 @@ pub struct Traced {
     before_on_cpu: Vec<u32>,
     memories: Vec<MemoryDomain>,
     finished: Vec<u32>,
-    spent: account::Spent,
+    spent: account::TracedEnergy,
     clock: u64,
     /// State of sampled simulation; `None` if all accesses pass through the caches.
-    sampling: Option<Sampling>,
+    sampling: Option<DetailSampling>,
 }
 
 impl Traced {
@@ -97,11 +99,11 @@ impl Traced {
         let analytic = Analytic::new(Arc::clone(&topology), config.clone());
         let cpus = analytic.cpus().to_vec();
         Self {
-            machine: Machine::new(&topology, &cpus),
+            machine: TracedMachine::new(&topology, &cpus),
             on_cpu: vec![NOBODY; cpus.len()],
             before_on_cpu: vec![NOBODY; cpus.len()],
             memories: topology.memory.iter().map(MemoryDomain::new).collect(),
-            spent: account::Spent::new(&topology),
+            spent: account::TracedEnergy::new(&topology),
             analytic,
             topology,
             config,
@@ -136,7 +138,7 @@ impl Traced {
             if sampling.leaves_out(now_ns, &situations, &self.machine, programs) {
                 self.leave_out(ns, &working, situations, sampling);
             } else {
-                let before: Vec<Counters> = working
+                let before: Vec<TrueCounters> = working
                     .iter()
                     .map(|(_, id)| self.threads[*id as usize].counted)
                     .collect();
@@ -177,7 +179,7 @@ impl Traced {
         let beside: Vec<Beside> = working.iter().map(|(row, _)| self.beside(*row)).collect();
         for ((row, id), beside) in working.iter().copied().zip(&beside) {
             let cpu = &self.cpus[row];
-            let place = Place {
+            let place = StepPlace {
                 cpu,
                 siblings: self.siblings(row),
                 beside,
@@ -250,7 +252,7 @@ impl ProgressModel for Traced {
         };
         let timings = self.analytic.timings(recorded);
         self.programs
-            .push(Program::new(recorded, Arc::clone(source), timings));
+            .push(TracedProgram::new(recorded, Arc::clone(source), timings));
         self.analytic.add_program(profile)
     }
 
@@ -261,7 +263,8 @@ impl ProgressModel for Traced {
 
     fn add_thread(&mut self, thread: ThreadId, model: ModelId) {
         if self.threads.len() <= thread.index() {
-            self.threads.resize_with(thread.index() + 1, Thread::nobody);
+            self.threads
+                .resize_with(thread.index() + 1, TracedThread::nobody);
         }
         let owner = self.instances;
         let nth = self
@@ -271,7 +274,7 @@ impl ProgressModel for Traced {
             .count() as u32;
         let source = &self.programs[model.0 as usize].source;
         let copy = self.copy.get_or_insert_with(|| source.copy());
-        self.threads[thread.index()] = Thread::new(model.0, owner, copy.stream(nth));
+        self.threads[thread.index()] = TracedThread::new(model.0, owner, copy.stream(nth));
     }
 
     fn set_work(
@@ -359,13 +362,13 @@ impl ProgressModel for Traced {
         finished.extend(self.finished.drain(..).map(ThreadId));
     }
 
-    fn counters(&mut self, thread: ThreadId, now: Nanos) -> Counters {
+    fn counters(&mut self, thread: ThreadId, now: Nanos) -> TrueCounters {
         self.advance(now);
         let t = &self.threads[thread.index()];
         let (suffered, caused) = self.machine.evictions(t.owner, self.instances);
         let (more_suffered, more_caused) = self.expected_evictions(t.owner);
         let part = 1.0 / self.sharers(t.owner) as f64;
-        Counters {
+        TrueCounters {
             evictions: Some(Evictions {
                 suffered: (suffered as f64 + more_suffered) * part,
                 caused: (caused as f64 + more_caused) * part,
@@ -386,7 +389,7 @@ impl ProgressModel for Traced {
         evicted
     }
 
-    fn sampled(&self, thread: ThreadId) -> Option<Sampled> {
+    fn sampled(&self, thread: ThreadId) -> Option<SampledAccuracy> {
         let sampling = self.sampling.as_ref()?;
         sampling.sampled(self.threads[thread.index()].owner)
     }
@@ -434,7 +437,7 @@ impl ProgressModel for Traced {
         self.analytic.alone_part_s(model, core_type, from, to)
     }
 
-    fn steady_state(&self, assignment: &[(ModelId, CpuId, f64)]) -> Vec<Rates> {
+    fn steady_state(&self, assignment: &[(ModelId, CpuId, f64)]) -> Vec<SteadyRates> {
         self.analytic.steady_state(assignment)
     }
 }

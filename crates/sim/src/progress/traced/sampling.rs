@@ -9,10 +9,10 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_model::score::Sampled;
+use countersteer_model::score::SampledAccuracy;
 
-use super::machine::Machine;
-use crate::progress::Counters;
+use super::machine::TracedMachine;
+use crate::progress::TrueCounters;
 
 /// Constant part of the time for which caches are warmed, in nanoseconds.
 const WARM_NS: f64 = 500_000.0;
@@ -83,26 +83,26 @@ impl Moments {
 
 /// Measurements of a situation, summed over windows.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Known {
+pub struct SituationSums {
     /// Sums of counters over windows, without times and cycles.
-    counters: Counters,
+    counters: TrueCounters,
     time: Moments,
     misses: Moments,
 }
 
-impl Known {
+impl SituationSums {
     /// Mean nanoseconds per instruction in this situation.
     pub fn each_ns(&self) -> f64 {
         self.time.ratio()
     }
 
     /// Returns the expected counts of `instructions` instructions, without times and cycles.
-    pub fn counters(&self, instructions: f64) -> Counters {
+    pub fn counters(&self, instructions: f64) -> TrueCounters {
         let part = instructions / self.counters.instructions;
-        Counters::default().plus(&self.counters, part)
+        TrueCounters::default().plus(&self.counters, part)
     }
 
-    fn add(&mut self, window: &Window) {
+    fn add(&mut self, window: &SamplingWindow) {
         let n = window.counters.instructions;
         self.counters = self.counters.plus(&window.counters, 1.0);
         self.time.add(n, window.cost_ns);
@@ -112,15 +112,15 @@ impl Known {
 
 /// Measurements of a situation in the present window.
 #[derive(Clone, Copy, Debug, Default)]
-struct Window {
-    counters: Counters,
+struct SamplingWindow {
+    counters: TrueCounters,
     cost_ns: f64,
 }
 
 /// Work that a copy of a program executed so far.
 #[derive(Clone, Debug, Default)]
 struct Executed {
-    counters: Counters,
+    counters: TrueCounters,
     cost_ns: f64,
     detailed: f64,
     left_out: BTreeMap<Situation, f64>,
@@ -133,7 +133,7 @@ enum Stage {
     Skip,
 }
 
-pub struct Sampling {
+pub struct DetailSampling {
     stage: Stage,
     until_ns: f64,
     warm_ns: f64,
@@ -141,8 +141,8 @@ pub struct Sampling {
     skip: f64,
     /// Number of lines in last-level caches when they were last found to grow.
     held: f64,
-    known: BTreeMap<Situation, Known>,
-    window: BTreeMap<Situation, Window>,
+    known: BTreeMap<Situation, SituationSums>,
+    window: BTreeMap<Situation, SamplingWindow>,
     /// Work executed so far, by copy of a program.
     executed: BTreeMap<u16, Executed>,
     /// Detailed time and time left out since the last update of evictions, in nanoseconds.
@@ -151,7 +151,7 @@ pub struct Sampling {
     evicted: (Vec<Vec<u64>>, Vec<Vec<f64>>),
 }
 
-impl Sampling {
+impl DetailSampling {
     /// Creates the state of sampling; the largest last-level cache has `lines` lines.
     pub fn new(lines: f64) -> Self {
         let warm_ns = WARM_NS + lines * WARM_NS_PER_LINE;
@@ -175,7 +175,7 @@ impl Sampling {
         &mut self,
         now_ns: f64,
         running: &[Situation],
-        machine: &Machine,
+        machine: &TracedMachine,
         programs: u16,
     ) -> bool {
         if now_ns >= self.until_ns {
@@ -258,12 +258,18 @@ impl Sampling {
     }
 
     /// Returns the measurements of a situation; empty if the situation is unknown.
-    pub fn known(&self, situation: &Situation) -> Known {
+    pub fn known(&self, situation: &Situation) -> SituationSums {
         self.known.get(situation).copied().unwrap_or_default()
     }
 
     /// Records a step of a thread that was simulated in detail.
-    pub fn detailed(&mut self, owner: u16, situation: Situation, counted: &Counters, cost_ns: f64) {
+    pub fn detailed(
+        &mut self,
+        owner: u16,
+        situation: Situation,
+        counted: &TrueCounters,
+        cost_ns: f64,
+    ) {
         let executed = self.executed.entry(owner).or_default();
         executed.counters = executed.counters.plus(counted, 1.0);
         executed.cost_ns += cost_ns;
@@ -276,7 +282,13 @@ impl Sampling {
     }
 
     /// Records a step of a thread that was left out.
-    pub fn left_out(&mut self, owner: u16, situation: Situation, counted: &Counters, cost_ns: f64) {
+    pub fn left_out(
+        &mut self,
+        owner: u16,
+        situation: Situation,
+        counted: &TrueCounters,
+        cost_ns: f64,
+    ) {
         let executed = self.executed.entry(owner).or_default();
         executed.counters = executed.counters.plus(counted, 1.0);
         executed.cost_ns += cost_ns;
@@ -293,7 +305,7 @@ impl Sampling {
     }
 
     /// Returns the accuracy of the results of a copy of a program; `None` if it has not run.
-    pub fn sampled(&self, owner: u16) -> Option<Sampled> {
+    pub fn sampled(&self, owner: u16) -> Option<SampledAccuracy> {
         let executed = self.executed.get(&owner)?;
         let mut time = 0.0;
         let mut misses = 0.0;
@@ -303,7 +315,7 @@ impl Sampling {
             misses += n * n * known.misses.variance();
         }
         let instructions = executed.counters.instructions.max(1.0);
-        Some(Sampled {
+        Some(SampledAccuracy {
             ipc_half_width: HALF_WIDTH * time.sqrt() / executed.cost_ns.max(1.0),
             llc_mpki: executed.counters.llc_misses / instructions * 1000.0,
             llc_mpki_half_width: HALF_WIDTH * misses.sqrt() / instructions * 1000.0,

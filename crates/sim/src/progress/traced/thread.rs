@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use countersteer_cache::Key;
-use countersteer_cache::source::{Block, Stream, TraceSource};
-use countersteer_cache::wire::{Decoder, Event, Position, What};
+use countersteer_cache::LineKey;
+use countersteer_cache::source::{Block, EventStream, TraceSource};
+use countersteer_cache::wire::{Decoder, Position, WireEvent, WireKind};
 use countersteer_model::machine::CorePower;
 use countersteer_model::profile::{Mix, Recorded};
 
 use super::NOBODY;
-use super::account::Energy;
-use super::machine::{Held, Machine, Served};
-use super::sampling::Known;
-use crate::progress::Counters;
-use crate::progress::analytic::{Beside, Cpu, Cycles, MAX_LEVELS, Measured, Timing};
+use super::account::StepEnergy;
+use super::machine::{HeldLines, StepTransfers, TracedMachine};
+use super::sampling::SituationSums;
+use crate::progress::TrueCounters;
+use crate::progress::analytic::{Beside, ClassCpu, Cycles, MAX_LEVELS, MeasuredMisses, Timing};
 
 /// Assumed nanoseconds per instruction in a thread's first step.
 const FIRST_CPI: f64 = 1.0;
@@ -21,7 +21,7 @@ const FIRST_CPI: f64 = 1.0;
 const LONGER: f64 = 1.1;
 
 /// Program of a traced simulation: its trace, and the interval analysis of its behaviours.
-pub struct Program {
+pub struct TracedProgram {
     pub source: Arc<dyn TraceSource>,
     /// Segments of the timeline: end in instructions, and behaviour.
     segments: Vec<(f64, u32)>,
@@ -30,7 +30,7 @@ pub struct Program {
     timings: Vec<Vec<Timing>>,
 }
 
-impl Program {
+impl TracedProgram {
     pub fn new(
         profile: &Recorded,
         source: Arc<dyn TraceSource>,
@@ -73,7 +73,7 @@ struct Did {
     owed_ns: f64,
 }
 
-pub struct Thread {
+pub struct TracedThread {
     pub program: u32,
     pub owner: u16,
     pub left: f64,
@@ -83,32 +83,32 @@ pub struct Thread {
     pub last_cpu: u32,
     /// Time that the thread used in advance in earlier steps, in nanoseconds.
     pub debt_ns: f64,
-    pub counted: Counters,
+    pub counted: TrueCounters,
     /// Nanoseconds per instruction in the last step.
     each_ns: f64,
-    stream: Option<Box<dyn Stream>>,
+    stream: Option<Box<dyn EventStream>>,
     current: Option<Block>,
     /// Mark that separates the line numbers of the block's process from those of other processes.
     mark: u64,
     at: Position,
     /// Number of instructions of the current block that were executed.
     behind: u32,
-    pending: Option<Event>,
+    pending: Option<WireEvent>,
     /// Number of instructions that the thread skipped but that were not yet skipped in its trace; negative if the trace is ahead.
     passed: f64,
     did: Did,
 }
 
-impl Thread {
+impl TracedThread {
     pub fn nobody() -> Self {
         Self::of(0, u16::MAX, None)
     }
 
-    pub fn new(program: u32, owner: u16, stream: Box<dyn Stream>) -> Self {
+    pub fn new(program: u32, owner: u16, stream: Box<dyn EventStream>) -> Self {
         Self::of(program, owner, Some(stream))
     }
 
-    fn of(program: u32, owner: u16, stream: Option<Box<dyn Stream>>) -> Self {
+    fn of(program: u32, owner: u16, stream: Option<Box<dyn EventStream>>) -> Self {
         Self {
             program,
             owner,
@@ -117,7 +117,7 @@ impl Thread {
             stride: 1.0,
             last_cpu: NOBODY,
             debt_ns: 0.0,
-            counted: Counters::default(),
+            counted: TrueCounters::default(),
             each_ns: FIRST_CPI,
             stream,
             current: None,
@@ -131,7 +131,7 @@ impl Thread {
     }
 
     /// Starts new work at position `offset` of the timeline.
-    pub fn begin(&mut self, program: &Program, offset: f64, instructions: f64, stride: f64) {
+    pub fn begin(&mut self, program: &TracedProgram, offset: f64, instructions: f64, stride: f64) {
         self.catch_up();
         (self.left, self.position, self.stride) = (instructions, offset, stride);
         let share = offset % program.total() / program.total();
@@ -167,13 +167,13 @@ impl Thread {
 
     /// Advances the thread by a step at known rates, without its trace. Returns the counts without times, and the time used in
     /// nanoseconds.
-    pub fn pass(&mut self, cpu: &Cpu, ns: f64, known: &Known) -> (Counters, f64) {
+    pub fn pass(&mut self, cpu: &ClassCpu, ns: f64, known: &SituationSums) -> (TrueCounters, f64) {
         self.counted.run_ns += ns;
         self.counted.cycles += ns * cpu.freq;
         let free = ns - self.debt_ns;
         if free <= 0.0 {
             self.debt_ns -= ns;
-            return (Counters::default(), 0.0);
+            return (TrueCounters::default(), 0.0);
         }
         self.debt_ns = 0.0;
         self.each_ns = known.each_ns();
@@ -191,8 +191,8 @@ impl Thread {
 
     /// Returns the counts of the last detailed step, as the difference to `before`, without times, and the time used in
     /// nanoseconds.
-    pub fn counted_since(&self, before: &Counters) -> (Counters, f64) {
-        let counted = Counters {
+    pub fn counted_since(&self, before: &TrueCounters) -> (TrueCounters, f64) {
+        let counted = TrueCounters {
             run_ns: 0.0,
             cycles: 0.0,
             ..self.counted.plus(before, -1.0)
@@ -206,7 +206,7 @@ impl Thread {
     }
 
     /// Executes as many instructions of the trace in a step of `ns` nanoseconds as the last rate allows.
-    pub fn run(&mut self, row: usize, ns: f64, machine: &mut Machine) {
+    pub fn run(&mut self, row: usize, ns: f64, machine: &mut TracedMachine) {
         self.did = Did::default();
         let free = ns - self.debt_ns;
         if free <= 0.0 {
@@ -221,7 +221,7 @@ impl Thread {
         self.execute(row, wanted as u32, machine);
     }
 
-    fn execute(&mut self, row: usize, wanted: u32, machine: &mut Machine) {
+    fn execute(&mut self, row: usize, wanted: u32, machine: &mut TracedMachine) {
         let start = self.did.owed_ns;
         let mut done = 0;
         // A trace without instructions would never end a step, so the number of blocks is limited.
@@ -248,7 +248,7 @@ impl Thread {
                 self.behind += step;
                 match next {
                     Some(event) if step < gap => {
-                        self.pending = Some(Event {
+                        self.pending = Some(WireEvent {
                             gap: gap - step,
                             ..event
                         });
@@ -274,11 +274,11 @@ impl Thread {
     }
 
     #[inline]
-    fn event(&mut self, event: &Event, row: usize, at_ns: f64, machine: &mut Machine) {
+    fn event(&mut self, event: &WireEvent, row: usize, at_ns: f64, machine: &mut TracedMachine) {
         match event.what {
-            What::Mispredicted => self.did.mispredicted += 1.0,
-            What::Access(access) => {
-                let key = Key::new(self.owner, event.line ^ self.mark);
+            WireKind::Mispredicted => self.did.mispredicted += 1.0,
+            WireKind::Access(access) => {
+                let key = LineKey::new(self.owner, event.line ^ self.mark);
                 self.did.first_misses +=
                     f64::from(u8::from(machine.access(row, access, key, at_ns)));
             }
@@ -289,11 +289,11 @@ impl Thread {
     /// and the relative increase of the duration per unit of the memory latency factor.
     pub fn settle(
         &mut self,
-        program: &Program,
-        on: &Place<'_>,
-        served: &Served,
-        held: &Held,
-    ) -> (Energy, f64) {
+        program: &TracedProgram,
+        on: &StepPlace<'_>,
+        served: &StepTransfers,
+        held: &HeldLines,
+    ) -> (StepEnergy, f64) {
         let n = self.did.instructions;
         let (cpu, ns) = (on.cpu, on.ns);
         self.counted.run_ns += ns;
@@ -301,15 +301,15 @@ impl Thread {
         if n <= 0.0 {
             let core_nj = on.power.active_w * ns / f64::from(on.siblings);
             self.counted.energy_nj += core_nj;
-            let energy = Energy {
+            let energy = StepEnergy {
                 core_nj,
-                ..Energy::default()
+                ..StepEnergy::default()
             };
             return (energy, 0.0);
         }
         let behaviour = program.behaviour(self.position) as usize;
         let timing = &program.timings[behaviour][(cpu.class + on.siblings - 1) as usize];
-        let mut measured = Measured {
+        let mut measured = MeasuredMisses {
             first: self.did.first_misses / n,
             private: served.private_misses / n,
             shared: [0.0; MAX_LEVELS],
@@ -336,7 +336,7 @@ impl Thread {
     }
 
     /// Adds to `beside` the thread's use of its core in the previous step, in which `running` threads ran on the core.
-    pub fn take(&self, program: &Program, cpu: &Cpu, running: u32, beside: &mut Beside) {
+    pub fn take(&self, program: &TracedProgram, cpu: &ClassCpu, running: u32, beside: &mut Beside) {
         let behaviour = program.behaviour(self.position) as usize;
         let timing = &program.timings[behaviour][(cpu.class + running - 1) as usize];
         let ipc = if self.left > 0.0 {
@@ -347,7 +347,13 @@ impl Thread {
         beside.add(timing.shares(), ipc, 1.0);
     }
 
-    fn count(&mut self, on: &Place<'_>, mix: &Mix, served: &Served, cycles: &Cycles) -> Energy {
+    fn count(
+        &mut self,
+        on: &StepPlace<'_>,
+        mix: &Mix,
+        served: &StepTransfers,
+        cycles: &Cycles,
+    ) -> StepEnergy {
         let n = self.did.instructions;
         let (cpu, power) = (on.cpu, on.power);
         let (references, missed) = match cpu.levels.checked_sub(1) {
@@ -360,7 +366,7 @@ impl Thread {
             .iter()
             .zip(&served.references)
             .take(cpu.levels);
-        let energy = Energy {
+        let energy = StepEnergy {
             core_nj: power.active_w * on.ns / f64::from(on.siblings) + n * instruction_nj,
             memory_lines: served.memory_lines,
             memory_nj: served.memory_lines * cpu.memory_nj,
@@ -390,8 +396,8 @@ impl Thread {
 }
 
 /// CPU on which a thread executes a step, and the conditions there.
-pub struct Place<'a> {
-    pub cpu: &'a Cpu,
+pub struct StepPlace<'a> {
+    pub cpu: &'a ClassCpu,
     /// Number of threads that run on the core, including this thread.
     pub siblings: u32,
     /// Use of the core by the other threads.

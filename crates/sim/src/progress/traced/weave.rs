@@ -1,12 +1,12 @@
 //! Weave phase: shared caches serve the misses of private caches in the order of time.
 
-use countersteer_cache::Key;
-use countersteer_cache::private::Request;
+use countersteer_cache::LineKey;
+use countersteer_cache::private::CoreRequest;
 use countersteer_cache::shared::Depth;
 
-use super::machine::{Logged, Machine};
+use super::machine::{Logged, TracedMachine};
 
-impl Machine {
+impl TracedMachine {
     /// Serves the logged requests of a step in the order of time; `sharing` returns true if a program has several threads.
     pub fn weave(&mut self, sharing: impl Fn(u16) -> bool) {
         let mut log = std::mem::take(&mut self.log);
@@ -22,17 +22,17 @@ impl Machine {
     fn serve(&mut self, logged: &Logged, sharing: &impl Fn(u16) -> bool) {
         let row = logged.cpu as usize;
         match logged.request {
-            Request::Upgrade(key) | Request::Demand { key, write: true }
+            CoreRequest::Upgrade(key) | CoreRequest::Demand { key, write: true }
                 if sharing(key.owner() as u16) =>
             {
                 self.take_from_others(row, key);
             }
-            Request::Demand { key, write: false } if sharing(key.owner() as u16) => {
+            CoreRequest::Demand { key, write: false } if sharing(key.owner() as u16) => {
                 self.clean_others(row, key);
             }
             _ => {}
         }
-        if matches!(logged.request, Request::Upgrade(_)) {
+        if matches!(logged.request, CoreRequest::Upgrade(_)) {
             return;
         }
         let first = self.chains[row].first().copied();
@@ -40,11 +40,11 @@ impl Machine {
         let depth = self.shared.serve(first, logged.request);
         let served = &mut self.served[row];
         served.memory_lines += (self.shared.written() - written) as f64;
-        if matches!(logged.request, Request::Victim { .. }) {
+        if matches!(logged.request, CoreRequest::Victim { .. }) {
             return;
         }
         served.memory_lines += f64::from(u8::from(depth == Depth::Memory));
-        if logged.data && matches!(logged.request, Request::Demand { .. }) {
+        if logged.data && matches!(logged.request, CoreRequest::Demand { .. }) {
             self.count_levels(row, depth);
         }
     }
@@ -62,7 +62,7 @@ impl Machine {
     }
 
     /// Invalidates a line in all caches that CPU `row` does not use, because of a store.
-    fn take_from_others(&mut self, row: usize, key: Key) {
+    fn take_from_others(&mut self, row: usize, key: LineKey) {
         let own = self.core_of[row];
         let others = (0..self.shared.len()).filter(|node| !self.chains[row].contains(node));
         for node in others.collect::<Vec<_>>() {
@@ -82,7 +82,7 @@ impl Machine {
 
     /// Cleans a line that another core wrote, because of a load. The other core's copy is written back and stays; its next store
     /// invalidates the line in the loading core.
-    fn clean_others(&mut self, row: usize, key: Key) {
+    fn clean_others(&mut self, row: usize, key: LineKey) {
         let own = self.core_of[row];
         for core in (0..self.cores.len()).filter(|core| *core != own) {
             if self.cores[core].clean(key) {

@@ -8,7 +8,7 @@ use countersteer_model::counters::Samples;
 use countersteer_model::units::{CpuId, Nanos};
 
 use super::super::super::bpf::BpfCounters;
-use super::super::super::bpf::interface::{Follow, Kind, TakeReport, TaskReport};
+use super::super::super::bpf::interface::{Follow, SetOfClass, TakeReport, TaskReport};
 use super::super::super::follow::TaskEvent;
 use super::super::super::request::testing::request;
 use super::super::Session;
@@ -48,8 +48,8 @@ impl Running {
 }
 
 impl Follow for Running {
-    fn kinds(&self) -> Vec<Kind> {
-        vec![Kind {
+    fn kinds(&self) -> Vec<SetOfClass> {
+        vec![SetOfClass {
             cpu: CpuId(0),
             set: 0,
             present: 3,

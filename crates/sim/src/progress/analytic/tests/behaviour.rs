@@ -56,7 +56,7 @@ fn the_true_efficiency_factor_is_that_of_two_runs_alone() {
 fn a_slower_clock_hurts_memory_bound_programs_less() {
     let slowed = text(HYBRID).replace("freq_ghz = 4.9", "freq_ghz = 2.45");
     let slow = Arc::new(Topology::new(&Machine::parse("slow", &slowed).unwrap()));
-    let loss = |kind: &Kind| {
+    let loss = |kind: &SyntheticKind| {
         let ips = [machine(HYBRID), Arc::clone(&slow)].map(|topology| {
             let name = topology
                 .core_types
@@ -79,7 +79,7 @@ fn a_slower_clock_hurts_memory_bound_programs_less() {
 
 #[test]
 fn a_working_set_that_fits_beside_a_stream_loses_nothing() {
-    let fitting = || Kind {
+    let fitting = || SyntheticKind {
         spread: vec![(64, 250.0), (60_000, 40.0)],
         cold_pki: 0.0,
         ..chase(60_000)

@@ -6,8 +6,8 @@ use countersteer_model::machine::DEFAULT_QUEUEING;
 use toml::{Table, Value};
 
 /// Keys that other parts of the simulator read: the Linux model, the counters, threads per core. `ways` is read by partitions
-/// of shared caches.
-const ELSEWHERE: [&str; 8] = [
+/// of shared caches, `remote` by moves of pages.
+const ELSEWHERE: [&str; 9] = [
     "core_type.capacity",
     "core_type.counters",
     "core_type.fixed_counters",
@@ -16,6 +16,7 @@ const ELSEWHERE: [&str; 8] = [
     "core_type.frequency.points.watts",
     "cache.level",
     "cache.ways",
+    "memory.remote",
 ];
 
 /// Results of some programs alone on each core type, and together on all CPUs; `None` if the machine is refused.

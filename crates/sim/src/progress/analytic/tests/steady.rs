@@ -5,7 +5,7 @@ use crate::progress::analytic::pool::Stepping;
 use crate::progress::synthetic::{chase, compute, streaming, vulnerable};
 use rand::{RngExt, SeedableRng};
 
-fn mix() -> Vec<Kind> {
+fn mix() -> Vec<SyntheticKind> {
     vec![
         compute(),
         streaming().scaled(0.3),
@@ -32,7 +32,7 @@ fn fine_steps() -> Stepping {
 }
 
 /// Largest relative difference between the forecast and the third second of a run.
-fn disagreement(name: &str, kinds: &[(Kind, u32)]) -> f64 {
+fn disagreement(name: &str, kinds: &[(SyntheticKind, u32)]) -> f64 {
     let mut progress = start(name, free_switches(), kinds);
     run(&mut progress, ms(2000));
     let stepped = speeds(&mut progress, ms(3000));
@@ -141,7 +141,7 @@ fn threads_that_take_turns_agree_with_fine_steps_and_forecasts() {
 }
 
 /// Speeds of four threads on two CPUs of one cache, in slices whose order changes at random every 24 ms, and their forecast.
-fn in_slices(kinds: &[(Kind, u32); 4]) -> (Vec<f64>, Vec<f64>) {
+fn in_slices(kinds: &[(SyntheticKind, u32); 4]) -> (Vec<f64>, Vec<f64>) {
     let length = super::slices::length_ns(&machine("core2-quad"));
     let mut progress = start("core2-quad", ProgressConfig::default(), kinds);
     let mut queues = [Vec::new(), Vec::new()];

@@ -1,0 +1,195 @@
+//! Laws of threads that run together: shares of a cache, loaded memory, SMT siblings.
+//!
+//! Input: rates and constants of the caller, in its own units of time and size. Output: the part of a cache that each thread
+//! holds, and factors on memory latency and on time.
+//!
+//! A shared LRU cache holds what its threads touched within its eviction age, which is the same for all of them. At that age, their
+//! footprints fill the cache (Xiang et al., HOTL, ASPLOS 2013). Parts and factors depend on speeds, and speeds on them, so a
+//! caller iterates to a fixed point. The iteration is the caller's: one follows single changes of a large mapping, another
+//! solves a cache from nothing.
+//!
+//! Policies predict with these laws. The simulator has laws of its own, which also follow time: a policy that predicted with the
+//! code that judges it would be right by construction. Both have the machine file's queue in common,
+//! [`load_factor`].
+
+use crate::machine::load_factor;
+
+/// Footprint of a thread: the lines (or bytes) that it touches within a time. Time may be counted in instructions.
+///
+/// ```
+/// use countersteer_model::corun::Footprint;
+///
+/// // The first 100 lines at 1 line per ns, the next 100 at half of that, then none.
+/// let footprint = Footprint::new([100.0, 200.0], [1.0, 0.5], 0.0);
+/// assert_eq!([50.0, 200.0, 1e6].map(|ns| footprint.after(ns)), [50.0, 150.0, 200.0]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Footprint<const N: usize> {
+    sizes: [f64; N],
+    /// Time at which each size is reached.
+    reached: [f64; N],
+    beyond: f64,
+}
+
+impl<const N: usize> Footprint<N> {
+    /// Creates the footprint of a thread that grows to each of the ascending sizes at its rate, and `beyond` the last one at that
+    /// rate. A size with rate 0 is never reached.
+    #[must_use]
+    pub fn new(sizes: [f64; N], rates: [f64; N], beyond: f64) -> Self {
+        let mut reached = rates;
+        let (mut at, mut from) = (0.0, 0.0);
+        for (reached, size) in reached.iter_mut().zip(sizes) {
+            at += (size - from) / *reached;
+            (*reached, from) = (at, size);
+        }
+        Self {
+            sizes,
+            reached,
+            beyond,
+        }
+    }
+
+    /// Returns the size after a time.
+    #[must_use]
+    pub fn after(&self, time: f64) -> f64 {
+        let above = self.reached.partition_point(|reached| *reached <= time);
+        let below = above.checked_sub(1);
+        let (start, from) = below.map_or((0.0, 0.0), |row| (self.reached[row], self.sizes[row]));
+        match self.reached.get(above).filter(|end| end.is_finite()) {
+            Some(end) => from + (time - start) / (end - start) * (self.sizes[above] - from),
+            None => from + self.beyond * (time - start),
+        }
+    }
+}
+
+/// Search for the eviction age of a cache, by halving a range of ages on a logarithmic scale.
+#[derive(Clone, Copy, Debug)]
+pub struct EvictionAge {
+    /// Least and greatest age.
+    pub range: (f64, f64),
+    /// Limit on the number of halvings.
+    pub halvings: usize,
+    /// Natural logarithm of the ratio of the range's ends at which the search ends earlier.
+    pub near: f64,
+}
+
+impl EvictionAge {
+    /// Returns the age at which `filled` reaches the capacity of the cache; the greatest age if it does not. `filled` is the sum of
+    /// the footprints by age.
+    ///
+    /// ```
+    /// use countersteer_model::corun::EvictionAge;
+    ///
+    /// let search = EvictionAge { range: (1.0, 1e6), halvings: 20, near: 1e-4 };
+    /// // Two threads touch 3 lines and 1 line per ns: 1,000 ns fill 4,000 lines.
+    /// let age = search.of(4000.0, |ns| 3.0 * ns + ns);
+    /// assert!((age / 1000.0 - 1.0).abs() < 1e-3);
+    /// ```
+    pub fn of(&self, capacity: f64, filled: impl Fn(f64) -> f64) -> f64 {
+        let (mut low, mut high) = (self.range.0.ln(), self.range.1.ln());
+        if filled(self.range.1) <= capacity {
+            low = high;
+        }
+        for _ in 0..self.halvings {
+            if high - low <= self.near {
+                break;
+            }
+            let middle = f64::midpoint(low, high);
+            if filled(middle.exp()) > capacity {
+                high = middle;
+            } else {
+                low = middle;
+            }
+        }
+        low.exp()
+    }
+}
+
+/// Memory whose latency grows with its load.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadedMemory {
+    /// Greatest traffic, in lines (or bytes) per unit of time.
+    pub bandwidth: f64,
+    /// Strength of queueing; see [`load_factor`].
+    pub queueing: f64,
+    /// Utilisation above which latency does not grow.
+    pub full: f64,
+}
+
+impl LoadedMemory {
+    /// Returns the factor on latency with this traffic.
+    #[must_use]
+    pub fn factor(&self, traffic: f64) -> f64 {
+        let utilisation = (traffic / self.bandwidth).clamp(0.0, self.full);
+        load_factor(self.queueing, utilisation)
+    }
+
+    /// Returns the traffic at which latency has this factor.
+    #[must_use]
+    pub fn traffic_at(&self, factor: f64) -> f64 {
+        // queueing u^2 + (factor - 1) (u - 1) = 0.
+        let above = (factor - 1.0).max(0.0);
+        let root = (above * above + 4.0 * self.queueing * above).sqrt();
+        (root - above) / (2.0 * self.queueing) * self.bandwidth
+    }
+}
+
+/// Slowdown of a thread by the SMT siblings that run at the same time.
+#[derive(Clone, Copy, Debug)]
+pub struct Siblings {
+    /// Additional time by each sibling, relative to that alone.
+    pub each: f64,
+    /// Additional time if siblings use the whole width of the core.
+    pub width: f64,
+}
+
+impl Siblings {
+    /// Returns the factor on a thread's time. `used` is the part of the width that siblings use.
+    #[must_use]
+    pub fn factor(&self, siblings: f64, used: f64) -> f64 {
+        1.0 + self.each * siblings + self.width * used.min(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latency_tells_traffic() {
+        for queueing in [0.05, 0.15, 1.5] {
+            let memory = LoadedMemory {
+                bandwidth: 2.0,
+                queueing,
+                full: 0.99,
+            };
+            for traffic in [0.0, 0.2, 1.0, 1.8] {
+                let found = memory.traffic_at(memory.factor(traffic));
+                assert!((found - traffic).abs() < 1e-9, "{queueing} {traffic}");
+            }
+            assert_eq!(memory.factor(1.98), memory.factor(3.0));
+        }
+    }
+
+    #[test]
+    fn footprints_end_where_nothing_misses() {
+        let footprint = Footprint::new([10.0, 20.0, 30.0], [1.0, 0.0, 0.0], 0.0);
+        assert_eq!(
+            [5.0, 10.0, 1e9].map(|time| footprint.after(time)),
+            [5.0, 10.0, 10.0]
+        );
+        let stream = Footprint::new([10.0, 20.0], [1.0, 1.0], 0.5);
+        assert_eq!(stream.after(40.0), 30.0);
+    }
+
+    #[test]
+    fn a_cache_with_room_evicts_at_the_greatest_age() {
+        let search = EvictionAge {
+            range: (1.0, 100.0),
+            halvings: 30,
+            near: 0.0,
+        };
+        assert!((search.of(1e3, |age| age) / 100.0 - 1.0).abs() < 1e-12);
+        assert!((search.of(50.0, |age| age) / 50.0 - 1.0).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,93 @@
+//! Caches that no file lists.
+//!
+//! Input: the caches that files list, and the core types. Output: the caches of each CPU. Missing ones are taken from CPUs of the
+//! same type, or else assumed.
+
+use std::collections::BTreeMap;
+
+use countersteer_model::cpuset::CpuSet;
+
+use super::caches::{CacheFacts, LEVELS, USUAL_KIB};
+use super::classify::CoreClass;
+use super::cpus::CpuFacts;
+use super::tree::SysRoot;
+
+/// Fills in caches that CPUs lack but others of their type have, or that the kernel does not know.
+pub(super) fn complete(tree: &SysRoot<'_>, cpus: &mut [CpuFacts], classes: &[CoreClass]) {
+    for class in classes {
+        for level in 2..=LEVELS {
+            as_others_of_the_type(tree, cpus, class, level);
+        }
+    }
+    let blank = |cpu: &CpuFacts| cpu.outer.is_empty();
+    let mut sockets: BTreeMap<u64, CpuSet> = BTreeMap::new();
+    for cpu in cpus.iter_mut().filter(|c| blank(c)) {
+        // Old Arm kernels list clusters but no caches; a cluster shares its L2.
+        let cluster = cpu.cluster.clone().filter(|c| !c.is_subset(&cpu.core));
+        match cluster {
+            Some(cluster) => cpu.outer.push(assumed(2, 2 * USUAL_KIB[2], cluster)),
+            None => sockets.entry(cpu.package).or_default().insert(cpu.os),
+        }
+    }
+    for shared in sockets.into_values() {
+        let what = "No file has caches outside the cores: one last-level cache is assumed";
+        tree.remedy(what, format!("CPUs {shared}"));
+        for cpu in cpus.iter_mut().filter(|c| shared.contains(c.os)) {
+            let own = assumed(2, USUAL_KIB[2], cpu.core.clone());
+            cpu.outer = vec![own, assumed(3, USUAL_KIB[3], shared.clone())];
+        }
+    }
+}
+
+const fn assumed(level: u32, size_kib: u32, cpus: CpuSet) -> CacheFacts {
+    CacheFacts {
+        level,
+        size_kib,
+        ways: 0,
+        cpus,
+        guessed: true,
+    }
+}
+
+/// Gives CPUs without a cache of a level the caches of others of their type: equal in size and number of sharers.
+fn as_others_of_the_type(tree: &SysRoot<'_>, cpus: &mut [CpuFacts], class: &CoreClass, level: u32) {
+    let rows = class.rows.iter().copied();
+    let lacks = |row: &usize| cpus[*row].at_level(level).is_none();
+    let (without, with): (Vec<usize>, Vec<usize>) = rows.partition(lacks);
+    let model = with.first().and_then(|row| cpus[*row].at_level(level));
+    let Some(model) = model.cloned().filter(|_| !without.is_empty()) else {
+        return;
+    };
+    let named: CpuSet = without.iter().map(|row| cpus[*row].os).collect();
+    let what = format!(
+        "No file has level-{level} caches of some CPUs, as others of their type have them: assumed"
+    );
+    tree.remedy(what, format!("CPUs {named}"));
+    let mut open: BTreeMap<u64, CpuSet> = BTreeMap::new();
+    let mut done: CpuSet = CpuSet::default();
+    let mut sets = Vec::new();
+    for row in without {
+        if done.contains(cpus[row].os) {
+            continue;
+        }
+        let set = open.entry(cpus[row].package).or_default();
+        for cpu in cpus[row].core.iter() {
+            set.insert(cpu);
+            done.insert(cpu);
+        }
+        if set.len() >= model.cpus.len() {
+            sets.push(std::mem::take(set));
+        }
+    }
+    sets.extend(open.into_values().filter(|set| !set.is_empty()));
+    for set in sets {
+        for cpu in cpus.iter_mut().filter(|cpu| set.contains(cpu.os)) {
+            let cache = assumed(level, model.size_kib, set.clone());
+            cpu.outer.push(CacheFacts {
+                ways: model.ways,
+                ..cache
+            });
+            cpu.outer.sort_by_key(|c| c.level);
+        }
+    }
+}
