@@ -452,9 +452,14 @@ impl Engine for LiveEngine {
     fn observe(&mut self, watch: &Watch<'_>, until: Nanos) -> Result<Observation, EngineError> {
         let mut seen = Observation::default();
         loop {
-            self.start()?;
+            let part_ends = if seen.finished {
+                self.now
+            } else {
+                self.start()?;
+                until.min(self.workload.next_start())
+            };
             self.follow_watch(watch)?;
-            let part = self.observe_threads(watch, until.min(self.workload.next_start()))?;
+            let part = self.observe_threads(watch, part_ends)?;
             self.now = part.at;
             (seen.at, seen.threads, seen.tells_phases) = (part.at, part.threads, part.tells_phases);
             seen.events.extend(part.events);
@@ -465,7 +470,12 @@ impl Engine for LiveEngine {
             } else {
                 seen.samples.append(&part.samples);
             }
-            seen.finished = self.workload.reap(part.at) | self.pass_signal();
+            let had_finished = seen.finished;
+            seen.finished |= self.workload.reap(part.at) | self.pass_signal();
+            if seen.finished && !had_finished {
+                // Threads may have been forked and have run between the observation and the exit of the last program.
+                continue;
+            }
             let requested = self.is_requested();
             if seen.finished
                 || requested
