@@ -154,14 +154,15 @@ fn a_foreground_program_must_run_already() {
     assert_eq!(output.status.code(), Some(4), "{said}");
     assert!(said.contains("no process is named `nosuch`"), "{said}");
     // With a program that runs, the exit code is that of the command, which does not wait for the program.
-    let sleeper = home.path().join("foreground-one");
-    std::fs::copy("/bin/sleep", &sleeper).unwrap();
+    let name = format!("fore-{}", std::process::id());
+    let sleeper = home.path().join(&name);
+    std::os::unix::fs::symlink("/bin/sleep", &sleeper).unwrap();
     let mut sleeps = Command::new(&sleeper).arg("600").spawn().unwrap();
     let output = steer(
         home.path(),
         &[
             &machine[..],
-            &["--foreground", "foreground-one", "--", "sh", "-c", "exit 7"],
+            &["--foreground", &name, "--", "sh", "-c", "exit 7"],
         ]
         .concat(),
     );

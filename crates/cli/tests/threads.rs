@@ -46,7 +46,7 @@ fn uncrowded(trials: &[Value]) -> usize {
 }
 
 /// A shell program that is fastest with one thread.
-const ALONE: &str = "if [ {n} = 1 ]; then sleep 0.05; else sleep 0.15; fi";
+const ALONE: &str = "if [ {n} = 1 ]; then sleep 0.1; else sleep 0.4; fi";
 
 #[test]
 fn the_number_that_is_faster_is_found_and_can_be_typed() {

@@ -12,8 +12,8 @@ mod programs;
 mod requests;
 mod signatures;
 mod virtual_counters;
+mod wakeups;
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,7 +24,6 @@ use countersteer_model::engine::{
 use countersteer_model::placement::Placement;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
-use countersteer_sysfs::pidfd;
 use countersteer_sysfs::procfs::PROC;
 use countersteer_sysfs::signals::EndSignals;
 
@@ -220,38 +219,6 @@ impl LiveEngine {
         Ok(())
     }
 
-    fn wake_on_signals(&mut self) -> Result<(), CounterError> {
-        let file = self.signals.as_fd().try_clone_to_owned();
-        let file = file.map_err(CounterError::system("listening for signals"))?;
-        self.placer.wake_on(file);
-        Ok(())
-    }
-
-    fn wake_on_requests(&mut self) {
-        if let Some(file) = self.requests.as_ref().and_then(DecisionRequests::file) {
-            self.placer.wake_on(file);
-        }
-    }
-
-    fn wake_at_end(&mut self, pid: u32) {
-        // If the process has ended already, the next observation detects this.
-        if let Ok(file) = pidfd::open(pid) {
-            self.placer.wake_on(file);
-        }
-    }
-
-    /// True if a decision was requested since the last call.
-    fn is_requested(&mut self) -> bool {
-        let pending = self
-            .requests
-            .as_mut()
-            .is_some_and(DecisionRequests::pending);
-        if pending {
-            self.wake_on_requests();
-        }
-        pending
-    }
-
     /// Attaches the initial processes at the first call, and starts the programs that are due.
     fn start(&mut self) -> Result<(), EngineError> {
         if !std::mem::replace(&mut self.begun, true) {
@@ -293,29 +260,6 @@ impl LiveEngine {
             self.workload.release(row)?;
         }
         Ok(())
-    }
-
-    /// Passes a pending signal on to the programs. Returns true if the run ends because of it.
-    fn pass_signal(&mut self) -> bool {
-        let Some((signal, only_here)) = self.signals.pending() else {
-            return false;
-        };
-        // A signal of the terminal reaches the programs directly; one from `kill` reaches only this process. A second signal
-        // kills the programs.
-        if only_here || self.asked_to_end {
-            let signal = if self.asked_to_end {
-                libc::SIGKILL
-            } else {
-                signal
-            };
-            if !self.workload.signal(signal) {
-                return true;
-            }
-        } else if !self.workload.signal(0) {
-            return true;
-        }
-        self.asked_to_end = true;
-        false
     }
 
     /// Opens the counters for the events that the watch needs, if the watch changed.
