@@ -46,7 +46,7 @@ fn uncrowded(trials: &[Value]) -> usize {
 }
 
 /// A shell program that is fastest with one thread.
-const ALONE: &str = "if [ {n} = 1 ]; then sleep 0.1; else sleep 0.4; fi";
+const ALONE: &str = "if [ {n} = 1 ]; then sleep 0.05; else sleep 0.3; fi";
 
 #[test]
 fn the_number_that_is_faster_is_found_and_can_be_typed() {
@@ -54,7 +54,8 @@ fn the_number_that_is_faster_is_found_and_can_be_typed() {
         return countersteer_fuzz::skipped("there is one CPU");
     };
     let dir = tempfile::tempdir().unwrap();
-    let args = ["-w", "0", "-r", "8", "--json", "--", "sh", "-c", ALONE];
+    // As many pairs as one that was disturbed for seconds needs beside it.
+    let args = ["-w", "0", "-r", "24", "--json", "--", "sh", "-c", ALONE];
     let found = json(&threads(dir.path(), &args));
     let trials = found["trials"].as_array().unwrap();
     assert_eq!(uncrowded(trials), 2, "both candidates are run");
