@@ -26,7 +26,7 @@ found=
 while read -r name cpus kernel gather; do
     [ $# = 0 ] || [[ " $* " == *" $name "* ]] || continue
     found=yes
-    compiler=gcc machine=(--cpus "$cpus") sets='.*'
+    compiler=gcc machine=(--cpus "$cpus") sets='[^@]*'
     # Fewer tasks than CPUs, as many, and more; tasks that sleep.
     [[ $name != *-asym_* ]] || compiler=aarch64-linux-gnu-gcc machine=(--arch arm64 --capacities "$cpus") sets='two|three|half|1x3|all|mix|sleep|pipe'
     grep -E "^(#|($sets)	)" crates/sim/tests/kernel/sets.tsv >"$into/sets.tsv"

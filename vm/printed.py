@@ -16,5 +16,11 @@ def summaries(case):
     return found
 
 
+def is_placed(run, observations=21):
+    """Tells if the threads of a run were where the policy wanted them, in so many observations or more. One may be of a thread on its way."""
+    wrong, observed = run["misplaced"]
+    return observed >= observations and wrong <= max(1, 0.01 * observed)
+
+
 def lines(case):
     return dict(line.split(": ", 1) for line in cases[case].splitlines() if ": " in line and line[0] not in " [{")

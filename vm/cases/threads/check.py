@@ -17,6 +17,10 @@ assert best == "0-1" and times["0-3"] > 1.1 * times[best], times
 # Where the CPUs were idle for some of the time, the best candidate runs with more threads, too: these runs have no prediction.
 searched = [trial for nth, trial in enumerate(found["trials"]) if nth == 0 or trial["predicted"]]
 assert len(searched) <= 5, found
-first = found["finals"][found["recommended"]]
+first = found["finals"][found["recommended"] or 0]
 assert times[first["cpus"]] <= 1.03 * times[best], (first, times)
-assert (first["threads"], first["gain"]["verdict"]) == (2, "faster"), first
+assert first["threads"] == 2, first
+# On a host that is busy for a while, the interval becomes wide, and nothing is recommended.
+low, high = first["gain"]["interval"]
+faster = found["recommended"] is not None and first["gain"]["verdict"] == "faster"
+assert faster or low <= 0 < times["0-3"] / times[best] - 1 <= high, found

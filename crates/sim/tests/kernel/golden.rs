@@ -90,44 +90,69 @@ fn emulated(rows: &[&Row]) -> BTreeMap<String, Emulated> {
     means.into_iter().map(|(role, m)| (role, mean(m))).collect()
 }
 
-/// Creates `kernel.tsv` again, from the output under each configuration.
+const TITLE: &str = "# What a kernel did with the tasks of sets.tsv";
+
+/// Creates `kernel.tsv` again, from the output under each configuration. Rows of a configuration without output are kept.
 pub fn renew(configurations: &[(&str, &str)]) {
     let folder = std::env::var_os("COUNTERSTEER_KERNEL_RUNS").unwrap();
-    let sets = sets();
-    let mut text = String::from(
-        "# What a kernel did with the tasks of sets.tsv, per role and run. Made by `make test-kernel` of:\n",
-    );
-    let mut table = String::from(
-        "# machine\tkernel\tset\trole\trun\tshare\tgathered\tmigrations\tpicked\twait_ms\tcalls_us\tlate_us\n",
+    let before = fs::read_to_string(file("kernel.tsv")).unwrap();
+    let mut text = format!(
+        "{TITLE}, per role and run. Made by `make test-kernel`.\n\
+         # machine\tkernel\tset\trole\trun\tshare\tgathered\tmigrations\tpicked\twait_ms\tcalls_us\tlate_us\n",
     );
     for (machine, kernel) in configurations {
-        let printed_by =
-            fs::read_to_string(Path::new(&folder).join(format!("{machine}_{kernel}.tsv"))).unwrap();
-        for line in printed_by.lines().take_while(|l| l.starts_with('#')) {
-            text += line;
-            text.push('\n');
-        }
-        for (set, runs) in printed(&printed_by, &sets) {
-            for (run, outcomes) in runs.iter().enumerate() {
-                let added = added(outcomes, &sets[&set]);
-                for (role, f) in figures(outcomes, groups(machine)) {
-                    let e = added[&role];
-                    table += &format!(
-                        "{machine}\t{kernel}\t{set}\t{role}\t{}\t{:.4}\t{:.3}\t{:.2}\t{:.1}\t{:.3}\t{:.0}\t{:.0}\n",
-                        run + 1,
-                        f.share,
-                        f.gathered,
-                        f.migrations,
-                        f.picked,
-                        f.wait_ms,
-                        e.calls_us,
-                        e.late_us
-                    );
-                }
+        let output = Path::new(&folder).join(format!("{machine}_{kernel}.tsv"));
+        text += &match fs::read_to_string(output) {
+            Ok(printed_by) => measured(machine, kernel, &printed_by),
+            Err(_) => kept(&format!("{machine}\t{kernel}\t"), &before),
+        };
+    }
+    fs::write(file("kernel.tsv"), text).unwrap();
+}
+
+/// Rows of one configuration, from the output of its runs, below the comments of the output.
+fn measured(machine: &str, kernel: &str, printed_by: &str) -> String {
+    let sets = sets();
+    let comments = printed_by.lines().take_while(|l| l.starts_with('#'));
+    let mut text: String = comments.map(|line| format!("{line}\n")).collect();
+    for (set, runs) in printed(printed_by, &sets) {
+        for (run, outcomes) in runs.iter().enumerate() {
+            let added = added(outcomes, &sets[&set]);
+            for (role, f) in figures(outcomes, groups(machine)) {
+                let e = added[&role];
+                text += &format!(
+                    "{machine}\t{kernel}\t{set}\t{role}\t{}\t{:.4}\t{:.3}\t{:.2}\t{:.1}\t{:.3}\t{:.0}\t{:.0}\n",
+                    run + 1,
+                    f.share,
+                    f.gathered,
+                    f.migrations,
+                    f.picked,
+                    f.wait_ms,
+                    e.calls_us,
+                    e.late_us
+                );
             }
         }
     }
-    fs::write(file("kernel.tsv"), text + &table).unwrap();
+    text
+}
+
+/// Rows that begin with a configuration, with the comments above them.
+fn kept(configuration: &str, before: &str) -> String {
+    let mut comments = String::new();
+    let mut text = String::new();
+    let is_head = |line: &&str| line.starts_with(TITLE) || line.starts_with("# machine\t");
+    for line in before.lines().filter(|line| !is_head(line)) {
+        if line.starts_with('#') {
+            comments += &format!("{line}\n");
+            continue;
+        }
+        let above = std::mem::take(&mut comments);
+        if line.starts_with(configuration) {
+            text += &format!("{above}{line}\n");
+        }
+    }
+    text
 }
 
 /// A measure: its name, its value, and its tolerance for a kernel's value.

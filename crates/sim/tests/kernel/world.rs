@@ -98,18 +98,19 @@ struct World<'a> {
 /// Groups of CPUs of a machine, equal in size: its last-level caches, or its core types, fast ones first.
 pub fn groups(name: &str) -> Groups {
     match name {
-        "4" => Groups::Caches(1),
+        "4" | "16" => Groups::Caches(1),
         "4-asym" => Groups::CoreTypes,
         _ => Groups::Caches(2),
     }
 }
 
 /// Machine as a virtual machine has it: `8` are eight CPUs with two last-level caches, `8-smt` also has two CPUs per core, and `4`
-/// are four CPUs with one cache. `4-asym` is an Arm machine like `4` whose last two CPUs have a smaller capacity.
+/// are four CPUs with one cache. `4-asym` is an Arm machine like `4` whose last two CPUs have a smaller capacity. `16` is like `4`, with 16 CPUs.
 pub fn machine(name: &str) -> Topology {
     let smt = if name == "8-smt" { 2 } else { 1 };
     let (last, shared) = match name {
         "4" | "4-asym" => (3, &["0-3"][..]),
+        "16" => (15, &["0-15"][..]),
         _ => (7, &["0-3", "4-7"][..]),
     };
     if name == "4-asym" {
