@@ -91,9 +91,10 @@ pub(super) fn read_batches(path: &Path) -> Result<(ParquetRecordBatchReader, u64
         .map_err(Into::into)
         .and_then(ParquetRecordBatchReaderBuilder::try_new)
         .map_err(|e| ReportError::damaged(path, e))?;
-    let whole = bounded::check(&file, builder.metadata()).map_err(|why| refused(path, why))?;
-    let reader = builder.with_batch_size(1 << 14).build();
-    Ok((reader.map_err(|e| ReportError::damaged(path, e))?, whole))
+    let bounds = bounded::check(&file, builder.metadata()).map_err(|why| refused(path, why))?;
+    let reader = builder.with_batch_size(bounds.batch_rows).build();
+    let reader = reader.map_err(|e| ReportError::damaged(path, e))?;
+    Ok((reader, bounds.all_bytes))
 }
 
 /// Checks that the free memory suffices for all rows of a file, as [`read_batches`] states it.
