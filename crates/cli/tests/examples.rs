@@ -237,3 +237,45 @@ fn examples_of_all_helps_run() {
     rest(false).for_each(|line| check(line));
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
+
+/// Lines of blocks of code in a document that are commands of `steer`.
+fn commands(document: &str) -> Vec<&str> {
+    let blocks = document.split("\n```").skip(1).step_by(2);
+    blocks
+        .flat_map(str::lines)
+        .filter(|line| line.starts_with("steer "))
+        .collect()
+}
+
+#[test]
+fn the_quick_start_runs() {
+    let document = include_str!("../../../docs/quick-start.md");
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let lines: String = (0..200_000).rev().map(|n| format!("{n}\n")).collect();
+    fs::write(folder.join("big.txt"), lines).unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_steer")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    let commands = commands(document);
+    assert!(commands.len() > 10, "{commands:?}");
+    // `try` records and simulates for half a minute, and has tests of its own.
+    for line in commands
+        .iter()
+        .filter(|line| !line.starts_with("steer try"))
+    {
+        let output = Command::new("sh")
+            .args(["-c", line])
+            .current_dir(folder)
+            .env("PATH", &path)
+            .env("RUNTIME_DIRECTORY", folder.join("runtime"))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{line}: {}: {}",
+            output.status,
+            text(&output.stderr)
+        );
+    }
+}

@@ -9,6 +9,8 @@ mod counters;
 pub mod ctl;
 pub mod daemon;
 pub mod doctor;
+#[cfg(test)]
+mod documents;
 pub mod events;
 mod examples;
 pub mod help;
