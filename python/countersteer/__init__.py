@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from os import PathLike, fspath
+from typing import Any
 
 from . import _countersteer, models
 from ._countersteer import (
@@ -52,16 +53,24 @@ def _workload(workload: Workload | str | PathLike) -> Workload:
     return workload if isinstance(workload, Workload) else Workload.load(fspath(workload))
 
 
-def _several(value) -> list:
+def _several(value: Any) -> list[Any]:
     return [value] if isinstance(value, (str, PathLike, Machine, Workload, type)) else list(value)
 
 
-def _name(policy) -> str:
+def _name(policy: str | type) -> str:
     """The name of a policy: a string as it is, or that of a class that ``countersteer.policy`` added."""
-    return policy if isinstance(policy, str) else policy.policy_name
+    return policy if isinstance(policy, str) else getattr(policy, "policy_name")
 
 
-def compare(machine, workload, policies: str | type | Iterable, seeds: int = 3, *, record: bool = False, **options) -> Comparison:
+def compare(
+    machine: Machine | str | PathLike | Iterable[Machine | str | PathLike],
+    workload: Workload | str | PathLike | Iterable[Workload | str | PathLike],
+    policies: str | type | Iterable[str | type],
+    seeds: int = 3,
+    *,
+    record: bool = False,
+    **options: Any,
+) -> Comparison:
     """Every policy on every machine with every workload, with seeds 1 to ``seeds``.
 
     ``machine`` and ``workload``: names, files, objects, or lists of these. ``policies``: names (``"hsf:margin=0.1"``) or classes.
@@ -77,12 +86,20 @@ def compare(machine, workload, policies: str | type | Iterable, seeds: int = 3, 
     return Comparison.of(experiments)
 
 
-def blame(machine, workload, policy: str | type = "linux", seeds: int = 3, *, instead: Iterable[str | type] = ("mpi", "joint"), **options) -> dict:
+def blame(
+    machine: Machine | str | PathLike,
+    workload: Workload | str | PathLike,
+    policy: str | type = "linux",
+    seeds: int = 3,
+    *,
+    instead: Iterable[str | type] = ("mpi", "joint"),
+    **options: Any,
+) -> dict[str, Any]:
     """Who slows down whom, and by how much: the programs, their slowdowns, ``caused[victim][cause]``, other policies, a partition."""
     experiment = Experiment(_machine(machine), _workload(workload), _name(policy), 1, **options)
     return json.loads(experiment.blame_json(seeds, [_name(one) for one in instead]))
 
 
-def reproduce(name: str) -> list[dict]:
+def reproduce(name: str) -> list[dict[str, Any]]:
     """Runs a paper's experiment again (``cs.cases()`` names them): each case with its findings, the paper's figure beside ours."""
     return json.loads(_countersteer.reproduce(name))

@@ -34,7 +34,7 @@ class count:
         self._counters.start()
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self._counters.stop()
         self.rows = self._counters.read()
 

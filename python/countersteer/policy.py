@@ -20,12 +20,17 @@ A policy is a class with a method ``decide``. It runs in the simulator, by
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _countersteer
 
 if TYPE_CHECKING:  # numpy takes longer to import than all else here
     import numpy as np
+
+#: A core group: id, name, kind (``core-type``, ``llc``, ``node``) and CPUs.
+Group = tuple[int, str, str, list[int]]
+Policy = TypeVar("Policy", bound=type)
 
 
 class View:
@@ -38,7 +43,15 @@ class View:
 
     __slots__ = ("now_s", "programs", "types", "llcs", "nodes", "machine", "_columns", "_metrics", "_rows")
 
-    def __init__(self, now_s, rows, columns, metrics, programs, groups):
+    def __init__(
+        self,
+        now_s: float,
+        rows: int,
+        columns: Mapping[str, bytes],
+        metrics: Mapping[str, bytes],
+        programs: Iterable[tuple[int, str]],
+        groups: Sequence[Group],
+    ) -> None:
         self.now_s = now_s
         self.programs = dict(programs)
         self.machine = groups
@@ -47,7 +60,9 @@ class View:
         self._metrics = metrics
         import numpy as np
 
-        kind = lambda wanted: np.array([id for id, _, by, _ in groups if by == wanted], dtype=np.int64)
+        def kind(wanted: str) -> np.ndarray:
+            return np.array([id for id, _, by, _ in groups if by == wanted], dtype=np.int64)
+
         self.types, self.llcs, self.nodes = kind("core-type"), kind("llc"), kind("node")
 
     def __len__(self) -> int:
@@ -80,7 +95,7 @@ class View:
 class _Decider:
     """One instance of a policy on one machine: checks what the class returns."""
 
-    def __init__(self, cls, groups, params):
+    def __init__(self, cls: Any, groups: Sequence[Group], params: Mapping[str, str]) -> None:
         import numpy as np
 
         self._groups = groups
@@ -91,7 +106,14 @@ class _Decider:
         self._object.__init__()
         self._rule = (cls.__doc__ or cls.__name__).strip().splitlines()[0]
 
-    def _decide(self, now_s, rows, columns, metrics, programs):
+    def _decide(
+        self,
+        now_s: float,
+        rows: int,
+        columns: Mapping[str, bytes],
+        metrics: Mapping[str, bytes],
+        programs: Iterable[tuple[int, str]],
+    ) -> tuple[list[int], str]:
         import numpy as np
 
         view = View(now_s, rows, columns, metrics, programs, self._groups)
@@ -108,11 +130,11 @@ class _Decider:
         return places.tolist(), str(rule)
 
 
-def _params(cls) -> dict[str, Any]:
+def _params(cls: type) -> dict[str, Any]:
     return getattr(cls, "params", {})
 
 
-def _as(default, text: str, key: str):
+def _as(default: Any, text: str, key: str) -> Any:
     """The value of a parameter, of the type of its default."""
     if isinstance(default, bool):
         words = {"true": True, "on": True, "false": False, "off": False}
@@ -122,7 +144,7 @@ def _as(default, text: str, key: str):
     return type(default)(text)
 
 
-def policy(cls):
+def policy(cls: Policy) -> Policy:
     """Adds a class to the policies under its name in kebab case, or ``cls.name``; a class of the same name is replaced."""
     if not callable(getattr(cls, "decide", None)):
         raise TypeError(f"{cls.__name__} has no method `decide(self, view)`")
@@ -137,5 +159,5 @@ def policy(cls):
         period_ms=getattr(cls, "period_ms", None),
         limit_s=float(getattr(cls, "limit_s", 5)),
     )
-    cls.policy_name = name
+    setattr(cls, "policy_name", name)
     return cls

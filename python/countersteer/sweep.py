@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from os import PathLike, fspath
 from pathlib import Path
+from typing import Any
 
 from . import _countersteer
 
 
-def _toml(value) -> str:
+def _toml(value: Any) -> str:
     """A value as TOML: what a grid is made of is JSON but for tables."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
@@ -31,14 +33,21 @@ def _toml(value) -> str:
     return json.dumps(value)
 
 
-def grid_text(grid: dict | str | PathLike) -> str:
+def grid_text(grid: dict[str, Any] | str | PathLike) -> str:
     """The text of a grid's file."""
     if isinstance(grid, dict):
         return "".join(f"{key} = {_toml(value)}\n" for key, value in grid.items())
     return Path(fspath(grid)).read_text()
 
 
-def sweep(grid: dict | str | PathLike, folder: str | PathLike, *, client=None, jobs: int | None = None, progress=None) -> int:
+def sweep(
+    grid: dict[str, Any] | str | PathLike,
+    folder: str | PathLike,
+    *,
+    client: Any = None,
+    jobs: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> int:
     """Runs the chunks that ``folder`` lacks; their number.
 
     ``client``: a ``dask.distributed.Client``; a worker that is killed loses nothing, since its chunks are run by others.
@@ -48,7 +57,7 @@ def sweep(grid: dict | str | PathLike, folder: str | PathLike, *, client=None, j
     missing = _countersteer.chunks(text, folder)
     done = 0
 
-    def tick(_):
+    def tick(_: object) -> None:
         nonlocal done
         done += 1
         if progress:

@@ -1,6 +1,7 @@
 """What results can be given to, charts, profiles, models, and the types of the package."""
 
 import json
+import importlib.metadata
 import subprocess
 import sys
 
@@ -75,7 +76,7 @@ def test_models_are_listed_and_shown():
 def test_the_types_hold():
     pytest.importorskip("mypy", reason="mypy is not installed")
     checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--no-incremental", "--ignore-missing-imports", "-p", "countersteer"],
+        [sys.executable, "-m", "mypy", "--no-incremental", "--ignore-missing-imports", "--disallow-untyped-defs", "-p", "countersteer"],
         capture_output=True,
         text=True,
         cwd="/",
@@ -85,3 +86,11 @@ def test_the_types_hold():
         [sys.executable, "-m", "mypy.stubtest", "countersteer._countersteer", "--ignore-missing-stub", "--ignore-disjoint-bases"], capture_output=True, text=True, cwd="/"
     )
     assert stubs.returncode == 0, stubs.stdout
+
+
+def test_the_first_example_of_the_readme_runs(capsys):
+    pytest.importorskip("polars", reason="polars is not installed")
+    described = importlib.metadata.metadata("countersteer")
+    text = described["Description"] or described.get_payload()
+    exec(text.split("```python\n")[1].split("```")[0], {})
+    assert "joint" in capsys.readouterr().out
