@@ -1,7 +1,7 @@
 """What results can be given to, charts, profiles, models, and the types of the package."""
 
-import json
 import importlib.metadata
+import json
 import subprocess
 import sys
 
