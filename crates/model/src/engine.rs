@@ -134,6 +134,31 @@ pub struct Applied {
 }
 
 /// Forecaster of the steady state of static assignments, with the signatures of programs.
+///
+/// ```
+/// use countersteer_model::engine::{Forecast, ThreadForecast};
+/// use countersteer_model::units::{CpuId, ThreadId};
+///
+/// /// CPU 0 is twice as fast as the others, for every thread.
+/// struct TwiceAsFast;
+///
+/// impl Forecast for TwiceAsFast {
+///     fn steady_state(&mut self, threads: &[ThreadId], assignment: &[CpuId]) -> Vec<ThreadForecast> {
+///         let speed = |cpu: &CpuId| if *cpu == CpuId(0) { 2e9 } else { 1e9 };
+///         let share = |cpu: &CpuId| 1.0 / assignment.iter().filter(|other| *other == cpu).count() as f64;
+///         let of = |cpu| ThreadForecast { ips: speed(cpu) * share(cpu), ..ThreadForecast::default() };
+///         assert_eq!(threads.len(), assignment.len());
+///         assignment.iter().map(of).collect()
+///     }
+/// }
+///
+/// let threads = [ThreadId(7), ThreadId(8)];
+/// let ips = |assignment: &[CpuId]| -> f64 {
+///     TwiceAsFast.steady_state(&threads, assignment).iter().map(|forecast| forecast.ips).sum()
+/// };
+/// assert_eq!(ips(&[CpuId(0), CpuId(1)]), 3e9);
+/// assert_eq!(ips(&[CpuId(0), CpuId(0)]), 2e9);
+/// ```
 pub trait Forecast {
     /// True if steady states are predicted; false if only signatures are available.
     fn predicts(&self) -> bool {

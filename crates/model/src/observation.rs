@@ -10,6 +10,19 @@ use crate::sample::Samples;
 use crate::units::{CpuId, Nanos, ProgramId, ThreadId};
 
 /// Events and samples of threads since the last observation, and the current state of the threads.
+///
+/// ```
+/// use countersteer_model::observation::Observation;
+/// use countersteer_model::sample::{Event, Sample, Samples};
+/// use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ThreadId};
+///
+/// let (end, ran) = (Nanos::from_millis(40), Nanos::from_millis(20));
+/// let sample = Sample::of_thread(ThreadId(7), CpuId(0), CoreTypeId(0), end, ran);
+/// let counts = [(Event::Instructions, 4e7), (Event::Cycles, 2e7)];
+/// let seen = Observation { at: end, samples: Samples::of(sample, 1, &counts), ..Observation::default() };
+/// let (thread, row) = seen.samples.of_threads().next().unwrap();
+/// assert_eq!((thread, row.ran()), (ThreadId(7), ran));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observation {
     /// Time of the observation since the start of the run.

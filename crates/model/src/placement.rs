@@ -12,6 +12,23 @@ use crate::topology::Topology;
 use crate::units::{CpuId, GroupId, ProgramId, ThreadId};
 
 /// Decision of a policy. Threads without an entry keep their previous placement.
+///
+/// ```
+/// use countersteer_model::cpuset::CpuSet;
+/// use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
+/// use countersteer_model::units::ThreadId;
+///
+/// let cpus: CpuSet = "0-1".parse()?;
+/// let reason = Reason::rule("few misses").saw("llc_mpki", Some(0.2));
+/// let placement = Placement {
+///     threads: vec![ThreadPlacement::new(ThreadId(7), Target::Cpus(cpus.into()), reason)],
+///     ..Placement::default()
+/// };
+/// assert_eq!(placement.threads[0].reason.rule, "few misses");
+/// // Way classes and frequency limits stay as they are.
+/// assert!(placement.caches.is_none() && placement.clocks.is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
     /// Threads to place, with at most one entry per thread.

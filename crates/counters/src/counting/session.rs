@@ -25,6 +25,7 @@ use crate::perf::hotplug::HotplugWatch;
 use crate::perf::open::{CountedTasks, OpenedGroups};
 
 /// Counting session with its open counters.
+/// `count::Count` of the crate `session` makes the request from a target and the names of events, and has an example.
 pub struct Session {
     pub(super) request: CountRequest,
     pub(super) counters: Box<dyn TaskCounters + Send>,

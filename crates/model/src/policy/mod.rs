@@ -100,6 +100,61 @@ impl Needs {
 }
 
 /// Scheduling policy, which decides placements.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use countersteer_model::machine::Machine;
+/// use countersteer_model::metric::MetricBank;
+/// use countersteer_model::observation::ThreadInfo;
+/// use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
+/// use countersteer_model::policy::{Policy, PolicyRng, View};
+/// use countersteer_model::topology::{GroupBy, Topology};
+/// use countersteer_model::units::{CpuId, Nanos, ProgramId, ThreadId};
+/// use rand::SeedableRng;
+///
+/// /// Places every thread on the fastest core type.
+/// struct FastestFirst;
+///
+/// impl Policy for FastestFirst {
+///     fn decide(&mut self, view: &mut View<'_>, _: &mut PolicyRng) -> Placement {
+///         let fastest = view.topology.groups_by(GroupBy::CoreType)[0].id;
+///         let place = |thread: &ThreadInfo| {
+///             ThreadPlacement::new(thread.id, Target::Group(fastest), Reason::rule("fastest first"))
+///         };
+///         Placement { threads: view.threads.iter().map(place).collect(), ..Placement::default() }
+///     }
+/// }
+///
+/// # let text = include_str!("../../../../machines/quickia-2b-2s.toml");
+/// let machine = Machine::parse("quickia-2b-2s.toml", text)?;
+/// let topology = Arc::new(Topology::new(&machine));
+/// let thread = ThreadInfo {
+///     id: ThreadId(7),
+///     program: ProgramId(0),
+///     name: "gzip".into(),
+///     cpu: CpuId(0),
+///     runnable: true,
+///     nice: 0,
+///     allowed: Arc::default(),
+///     hint: None,
+/// };
+/// let metrics = MetricBank::new(&topology, &[]);
+/// let mut view = View {
+///     now: Nanos::from_millis(20),
+///     topology: &topology,
+///     group: None,
+///     threads: &[thread],
+///     programs: &[],
+///     events: &[],
+///     metrics: &metrics,
+///     forecast: None,
+/// };
+/// let placement = FastestFirst.decide(&mut view, &mut PolicyRng::seed_from_u64(1));
+/// assert_eq!(placement.threads[0].thread, ThreadId(7));
+/// assert_eq!(placement.threads[0].target.cpus(&topology).len(), 2);
+/// # Ok::<(), countersteer_model::textfile::TextError>(())
+/// ```
 pub trait Policy: Send {
     /// Returns the needs of the policy. The driver calls this at the start, and after each decision for which
     /// [`Policy::needs_changed`] is true.
@@ -130,7 +185,7 @@ pub trait Policy: Send {
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement;
 }
 
-/// State of the machine and its threads as a policy sees it.
+/// State of the machine and its threads as a policy sees it. [`Policy`] has an example of a view.
 pub struct View<'a> {
     /// Current time since the start of the run.
     pub now: Nanos,
