@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
 # Runs a command under a stock kernel in a virtual machine, without KVM:
 #   vm/run.sh [--arch amd64|arm64] [--cpus N] [--memory SIZE] [--kernel newest|oldest|stable]
-#          [--exact] [--speeds LIST] [--capacities LIST] [--turns] [--systemd] [--seconds N] [FILE ...] -- COMMAND
+#          [--exact] [--speeds LIST] [--capacities LIST [--clusters LIST]] [--turns] [--systemd] [--seconds N] [FILE ...] -- COMMAND
 # FILEs (programs, data) lie in the current folder of COMMAND, a busybox shell line run as root. Its output comes out
 # here and its exit code is passed on. Time in the machine passes with the instructions that it executes, however busy the host
 # is: 2 ns each, its CPUs taking turns. --cpus takes what QEMU's -smp does. --turns: a later QEMU, with turns of equal length. --exact: one CPU, 4 ns each, and instructions are counted exactly (arm64's PMU counts them).
 # --kernel, for amd64: oldest is the first that the scheduler in the kernel is for, stable the one of Debian's stable release.
 # --speeds 60,60,30,30 lets each CPU execute so many million instructions a second; time passes as on the host, which must be able
 # to execute all that. The kernel of an arm64 machine is told the CPUs' capacities; --no-capacities: it does not know them.
-# --capacities 1024,1024,446,446, for arm64: what the kernel is told of CPUs that are equal.
+# --capacities 1024,1024,446,446, for arm64: what the kernel is told of CPUs that are equal. --clusters 1,1,2: numbers of CPUs that
+# form clusters, in order.
 # --systemd, for amd64: the host's systemd is the first process, and runs COMMAND.
 # Exits with 125 when the machine did not come up or died, 124 when it ran out of time.
 set -euo pipefail
 here=$(dirname "$0")
-arch=amd64 cpus=4 memory=1G exact= systemd= turns= later= speeds= capacities= no_capacities= kernel= seconds=1800 files=()
+arch=amd64 cpus=4 memory=1G exact= systemd= turns= later= speeds= capacities= clusters= no_capacities= kernel= seconds=1800 files=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
     --arch) arch=$2 && shift ;;
@@ -26,6 +27,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --turns) turns=yes ;;
     --speeds) speeds=$2 && shift ;;
     --capacities) capacities=$2 && shift ;;
+    --clusters) clusters=$2 && shift ;;
     --no-capacities) no_capacities=yes ;;
     -*) echo "run.sh: there is no option $1" >&2 && exit 2 ;;
     *) files+=("$1") ;;
@@ -112,6 +114,18 @@ if [ -n "$capacities" ]; then
     for n in "${!capacity[@]}"; do
         fdtput -t u "$scratch/tree" "/cpus/cpu@$n" capacity-dmips-mhz $((1024 * capacity[n] / most))
     done
+    if [ -n "$clusters" ]; then
+        IFS=, read -r -a cluster <<<"$clusters"
+        fdtput -r "$scratch/tree" /cpus/cpu-map
+        n=0
+        for c in "${!cluster[@]}"; do
+            for ((core = 0; core < cluster[c]; core++, n++)); do
+                place=/cpus/cpu-map/socket0/cluster$c/core$core
+                fdtput -cp "$scratch/tree" "$place"
+                fdtput -t u "$scratch/tree" "$place" cpu "$(fdtget -t u "$scratch/tree" "/cpus/cpu@$n" phandle)"
+            done
+        done
+    fi
     machine+=(-dtb "$scratch/tree")
 fi
 
