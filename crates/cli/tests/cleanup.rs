@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -209,4 +211,74 @@ fn a_cleanup_process_holds_nobody_elses_files_and_ends_with_its_run() {
             .count(),
         0
     );
+}
+
+/// Folder with a program that waits until the pipe beside it is opened.
+fn waiting(dir: &Path) {
+    let made = Command::new("mkfifo").arg(dir.join("pipe")).status();
+    assert!(made.unwrap().success());
+    let program = dir.join("waits");
+    std::fs::write(&program, "#!/bin/sh\nread -r end < pipe\n").unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::create_dir(dir.join("temporary")).unwrap();
+}
+
+/// Number of processes whose command lines contain a path.
+fn with_path(path: &Path) -> usize {
+    let wanted = path.as_os_str().as_bytes();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|e| std::fs::read(e.path().join("cmdline")).ok());
+    let has = |line: &Vec<u8>| line.windows(wanted.len()).any(|part| part == wanted);
+    lines.filter(has).count()
+}
+
+#[test]
+fn temporary_folders_go_with_commands_that_are_killed() {
+    let scheduler = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../scx/tests/schedulers/vtime.bpf.c")
+        .canonicalize()
+        .unwrap();
+    let compare = format!(
+        "compare -M core2-quad -w shared-caches -P scx:path={}",
+        scheduler.display()
+    );
+    for (command, signal, folders) in [
+        ("try -M quickia-2b-2s -P hsf -- ./waits", "-KILL", 2),
+        ("trial -P linux --by wall -- ./waits", "-KILL", 1),
+        (&compare, "-TERM", 1),
+        (&compare, "-KILL", 1),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        waiting(dir.path());
+        let temporary = dir.path().join("temporary");
+        let args: Vec<&str> = command.split(' ').collect();
+        // The recorder's engine and the compiler wait as well.
+        let program = dir.path().join("waits");
+        let mut command = steer(&args, dir.path());
+        command
+            .env("TMPDIR", &temporary)
+            .env("CC", "./waits")
+            .env("COUNTERSTEER_QEMU", &program)
+            .env("COUNTERSTEER_PLUGIN", &program);
+        let mut run = Process::start(&mut command);
+        let left = || std::fs::read_dir(&temporary).unwrap().count();
+        let begun = until(|| (left() == folders).then_some(()));
+        assert!(begun.is_some(), "{args:?}: {}", left());
+        kill(&[signal, &run.pid().to_string()]);
+        run.0.wait().unwrap();
+        let gone = until(|| (left() == 0 && with_path(&temporary) == 0).then_some(()));
+        // Ends the trial's program, which goes on without the trial.
+        drop(
+            std::fs::File::options()
+                .read(true)
+                .write(true)
+                .open(dir.path().join("pipe")),
+        );
+        assert!(
+            gone.is_some(),
+            "{args:?}: {} folders, {} processes",
+            left(),
+            with_path(&temporary)
+        );
+    }
 }

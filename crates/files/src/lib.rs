@@ -7,4 +7,5 @@ pub mod caught;
 pub mod memory;
 pub mod name;
 pub mod read;
+pub mod scratch;
 pub mod write;

@@ -4,13 +4,15 @@
 //! repeatable runs, the program gets a small fixed environment and no address randomisation. SIGINT, SIGTERM and SIGHUP end the
 //! program, not the caller, which then writes a profile.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use countersteer_files::name::original;
+use countersteer_files::scratch::Scratch;
 use nix::sys::personality::{self, Persona};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -39,6 +41,9 @@ const FIXED: [(&str, &str); 2] = [("LANG", "C"), ("PYTHONHASHSEED", "0")];
 /// Start of the recorded program's addresses in QEMU's own. Without randomisation QEMU itself lies where the kernel puts
 /// position-independent programs. QEMU from version 8 on would then put the program elsewhere, without room for its heap.
 const GUEST_BASE: &str = "0x1000000000";
+
+/// Start of the plugin's argument that names the scratch directory.
+const DIRECTORY: &str = "dir=";
 
 pub struct Setup {
     pub qemu: PathBuf,
@@ -93,10 +98,9 @@ fn recording_wrapper(setup: &Setup, options: &ProfileOptions) -> Vec<OsString> {
         .as_ref()
         .map(|(sets, _)| format!(",stream={sets}"));
     let stream = stream.unwrap_or_default();
-    let arguments = format!(
-        "dir={},measure={measure}{stream}",
-        escaped(&setup.directory)
-    );
+    let mut arguments = OsString::from(DIRECTORY);
+    arguments.push(escaped(&setup.directory));
+    arguments.push(format!(",measure={measure}{stream}"));
     wrapper(
         &setup.qemu,
         &setup.plugin,
@@ -106,9 +110,26 @@ fn recording_wrapper(setup: &Setup, options: &ProfileOptions) -> Vec<OsString> {
     )
 }
 
-/// Doubles commas in a path: a single comma would end the file name of a plugin.
-pub fn escaped(path: &Path) -> String {
-    path.display().to_string().replace(',', ",,")
+/// Makes the scratch directory of a recording. The processes of the recording have its name in their command lines.
+pub fn scratch() -> Result<Scratch, ProfileError> {
+    let word = |path: &Path| (DIRECTORY.into(), escaped(path));
+    let made = Scratch::of_processes("steer-profile-", word);
+    made.map_err(|source| ProfileError::Scratch {
+        path: std::env::temp_dir(),
+        source,
+    })
+}
+
+/// Doubles commas in a path, of any bytes: a single comma would end the file name of a plugin.
+fn escaped(path: &Path) -> OsString {
+    let mut escaped = Vec::new();
+    for &byte in path.as_os_str().as_bytes() {
+        escaped.push(byte);
+        if byte == b',' {
+            escaped.push(byte);
+        }
+    }
+    OsString::from_vec(escaped)
 }
 
 /// Returns QEMU's command with its options, up to the program.
@@ -117,16 +138,20 @@ pub fn wrapper(
     plugin: &Path,
     program: &PreparedProgram,
     options: &ProfileOptions,
-    arguments: &str,
+    arguments: &OsStr,
 ) -> Vec<OsString> {
-    let plugin = format!("file={},{arguments}", escaped(plugin));
+    let mut words = OsString::from("file=");
+    words.push(escaped(plugin));
+    words.push(",");
+    words.push(arguments);
+    let plugin = words;
     let usual = program.architecture.processor();
     let cpu = options.cpu.as_deref().unwrap_or(usual);
     let mut words = engine::start(qemu);
     words.extend(["-cpu", cpu, "-seed", "1", "-B", GUEST_BASE].map(Into::into));
     // The variable is QEMU's alone.
     words.extend(["-U", ARENAS].map(Into::into));
-    words.extend(["-plugin".into(), plugin.into()]);
+    words.extend(["-plugin".into(), plugin]);
     if let Some(sysroot) = &options.sysroot {
         // Programs may be executed from another working directory.
         let absolute = sysroot.canonicalize().unwrap_or_else(|_| sysroot.clone());

@@ -27,7 +27,6 @@ mod program;
 mod raw;
 mod reach;
 mod sampling;
-mod scratch;
 mod sharing;
 mod stream;
 pub mod this_program;
@@ -188,7 +187,7 @@ pub fn profile(options: &ProfileOptions) -> Result<Profiled, ProfileError> {
     let program = program::program(name, &here.canonicalize().unwrap_or(here))?;
     let tools = options.tools.clone();
     let tools = tools.map_or_else(|| tools_for(program.architecture), Ok)?;
-    let scratch = scratch::Scratch::new()?;
+    let scratch = launch::scratch()?;
     let directory = scratch.path().to_owned();
     let control = raw::create_control(&directory, options.max_instructions)?;
     let setup = launch::Setup {

@@ -4,8 +4,11 @@
 //! headers follow after them.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use countersteer_files::scratch::Scratch;
 
 use crate::error::ScxError;
 
@@ -86,6 +89,9 @@ const OPTIONS: [&str; 11] = [
     "-Wl,-Bsymbolic",
 ];
 
+/// Option that names a folder of headers.
+const INCLUDES: &str = "-I";
+
 /// Option for code without vector registers, as in BPF. Vector instructions want data at addresses that arenas do not promise.
 fn scalar() -> Option<&'static str> {
     let known = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
@@ -115,7 +121,9 @@ impl Library {
             path: std::env::temp_dir(),
             why,
         };
-        let place = tempfile::tempdir().map_err(failed)?;
+        // The compiler ends with this process, too.
+        let word = |path: &Path| (INCLUDES.into(), path.into());
+        let place = Scratch::of_processes("steer-scx-", word).map_err(failed)?;
         let others = NAMES.map(|(name, of)| (name, format!("#include <{of}>\n")));
         let headers = HEADERS.map(|(name, text)| (name, text.to_owned()));
         for (name, text) in headers.into_iter().chain(others) {
@@ -128,12 +136,16 @@ impl Library {
         let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
         let mut command = Command::new(&compiler);
         command.args(OPTIONS).args(scalar());
-        command.arg("-I").arg(place.path());
+        let mut headers = OsString::from(INCLUDES);
+        headers.push(place.path());
+        command.arg(headers);
         for folder in folders(&files) {
-            command.arg("-I").arg(folder);
+            command.arg(INCLUDES).arg(folder);
         }
         command.args(&files).arg(place.path().join("runtime.c"));
         command.arg("-o").arg(&made).env("LC_ALL", "C");
+        // A compiler that is killed leaves its files.
+        command.env("TMPDIR", place.path());
         let done = command.output().map_err(|why| ScxError::NoCompiler {
             compiler,
             why: why.to_string(),

@@ -38,11 +38,14 @@ impl Object {
             why,
         };
         // The loader gives a second copy of variables only to another file.
-        let mut file = tempfile::NamedTempFile::new().map_err(|e| failed(e.to_string()))?;
+        let file = tempfile::Builder::new().prefix("steer-scx-").tempfile();
+        let mut file = file.map_err(|e| failed(e.to_string()))?;
         file.write_all(&library.code)
             .map_err(|e| failed(e.to_string()))?;
         // SAFETY: the file is the one that this crate has compiled; like any plug-in, it runs with the rights of this process.
         let loaded = unsafe { Loaded::open(Some(file.path()), RTLD_NOW | RTLD_LOCAL) };
+        // What is loaded needs no name, and a name stays if this process is killed.
+        drop(file);
         let loaded = loaded.map_err(|e| failed(e.to_string()))?;
         let at = |name: &str| {
             // SAFETY: only the address is used.

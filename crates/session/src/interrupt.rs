@@ -4,6 +4,7 @@
 //! code. This applies only if the process is `steer`; a program that embeds `steer` handles its own signals. Commands that
 //! steer or count handle signals themselves.
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -12,6 +13,8 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use countersteer_files::scratch::Scratch;
+use countersteer_lab::error::{FaultKind, failure};
 use countersteer_profiler::this_program;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
@@ -248,8 +251,15 @@ impl Drop for Helper {
     }
 }
 
-/// Temporary folder that is deleted when this value is dropped or the process is interrupted.
-pub struct TemporaryFolder(PathBuf);
+/// Returns the error about a file of a temporary folder.
+pub fn unusable(path: &Path, why: &dyn Display) -> anyhow::Error {
+    let shown = path.display();
+    let why = format!("cannot use {shown}: {why}; set TMPDIR to a directory with room");
+    failure(FaultKind::Io, why)
+}
+
+/// Temporary folder that is deleted when this value is dropped or the process ends, in any way.
+pub struct TemporaryFolder(Scratch);
 
 impl TemporaryFolder {
     /// Creates a folder named `steer-{of}-...` in the system's temporary directory.
@@ -259,26 +269,22 @@ impl TemporaryFolder {
     pub fn folder(of: &str) -> anyhow::Result<Self> {
         let prefix = format!("steer-{of}-");
         let mut left = locked(&LEFT);
-        let made = tempfile::Builder::new().prefix(&prefix).tempdir();
-        let made = made.with_context(|| {
+        let made = Scratch::new(&prefix).with_context(|| {
             let parent = std::env::temp_dir();
             format!("cannot make a folder in {}", parent.display())
         })?;
-        let dir = made.keep();
-        left.folders.push(dir.clone());
-        Ok(Self(dir))
+        left.folders.push(made.path().to_owned());
+        Ok(Self(made))
     }
 
     /// Returns the folder's path.
     pub fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 }
 
 impl Drop for TemporaryFolder {
     fn drop(&mut self) {
-        let mut left = locked(&LEFT);
-        left.folders.retain(|other| *other != self.0);
-        let _ = std::fs::remove_dir_all(&self.0);
+        locked(&LEFT).folders.retain(|other| other != self.0.path());
     }
 }

@@ -76,7 +76,7 @@ impl RunningProgram {
             &tools.plugin,
             &program,
             options,
-            &format!("live={name}"),
+            format!("live={name}").as_ref(),
         );
         let mut command = launch::command(&wrapper, &program, options);
         command
