@@ -416,3 +416,80 @@ fn paths_of_any_bytes_are_taken() {
         fs::remove_file(&said).unwrap();
     }
 }
+
+#[test]
+fn a_recorder_gets_the_bytes_of_paths() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &[u8]| dir.path().join(OsStr::from_bytes(name));
+    let (temporary, program, plugin) = (at(b"t\xff,p"), at(b"gz\x80"), at(b"plug\xfein"));
+    fs::create_dir(&temporary).unwrap();
+    fs::copy("/bin/true", &program).unwrap();
+    fs::write(&plugin, "").unwrap();
+    let engine = dir.path().join("engine");
+    fs::write(&engine, "#!/bin/sh\nprintf '%s\\n' \"$@\" > words\n").unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&engine, executable).unwrap();
+    let words = [
+        OsStr::new("--"),
+        program.as_os_str(),
+        OsStr::from_bytes(b"\x9b"),
+    ];
+    let tried = ["try", "-M", "quickia-2b-2s", "-P", "hsf"];
+    for command in [&["profile"][..], &tried] {
+        let mut steer = steer(dir.path());
+        steer
+            .args(command)
+            .args(words)
+            .env("TMPDIR", &temporary)
+            .env("COUNTERSTEER_QEMU", &engine)
+            .env("COUNTERSTEER_PLUGIN", &plugin);
+        let output = bounded(&mut steer);
+        let said = text_of(&output.stderr);
+        // The engine did nothing.
+        assert!(said.contains("did not load the plugin"), "{said}");
+        let words = fs::read(dir.path().join("words")).unwrap();
+        for wanted in [
+            b"t\xff,,p/steer-profile-".as_slice(),
+            b"/gz\x80\n\x9b\n",
+            b"plug\xfein,",
+        ] {
+            let found = words.windows(wanted.len()).any(|part| part == wanted);
+            assert!(found, "{command:?}: {}", text_of(&words));
+        }
+        fs::remove_file(dir.path().join("words")).unwrap();
+        assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn tables_show_bytes_of_names_as_what_they_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let profile = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../profiles/recorded/gzip.json");
+    let make = [
+        OsStr::new("signature"),
+        OsStr::new("make"),
+        profile.as_os_str(),
+    ];
+    let name = ["-o", "s.json", "--name"].map(OsStr::new);
+    let made = bounded(
+        steer(dir.path())
+            .args(make)
+            .args(name)
+            .arg(OsStr::from_bytes(b"gz\x80")),
+    );
+    assert!(made.status.success(), "{}", text_of(&made.stderr));
+    let workload = "[[program]]\nprofile = \"gzip\"\nname = \"gz\u{10ff80}\"\n";
+    fs::write(dir.path().join("w.toml"), workload).unwrap();
+    for command in [
+        "signature show s.json",
+        "sim -M core2-quad -w w.toml -P linux --max-seconds 0.1",
+    ] {
+        let output = bounded(steer(dir.path()).args(command.split(' ')));
+        let said = text_of(&output.stdout);
+        assert!(said.contains("gz\u{fffd}"), "{command}: {said}");
+        assert!(
+            !said.contains("\u{10ff80}") && !said.contains("10ff80"),
+            "{said}"
+        );
+    }
+}

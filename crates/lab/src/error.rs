@@ -15,6 +15,20 @@ pub enum FaultKind {
     Io = 5,
 }
 
+impl FaultKind {
+    /// Returns the kind that a process of this program ended with.
+    #[must_use]
+    pub const fn of_exit(code: i32) -> Self {
+        match code {
+            2 => Self::Usage,
+            3 => Self::BadInput,
+            4 => Self::Missing,
+            5 => Self::Io,
+            _ => Self::Internal,
+        }
+    }
+}
+
 /// Error message with its kind, for errors that have no type of their own.
 #[derive(Debug)]
 pub struct PlainError {

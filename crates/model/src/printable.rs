@@ -2,7 +2,8 @@
 //!
 //! Input: a name or a text. Output: the text with `?` in place of characters that control a terminal or reorder text, as
 //! `ps` prints it. These are control characters (ISO 6429), and Unicode's direction marks and line separators. JSON output
-//! is unchanged, because JSON escapes such characters.
+//! is unchanged, because JSON escapes such characters. A letter that stands for a byte of a name that is no UTF-8 becomes the
+//! replacement character.
 
 use std::borrow::Cow;
 
@@ -13,24 +14,30 @@ const fn steers(c: char) -> bool {
         | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// True if a letter stands for a byte, as `name` of the crate `files` has it.
+const fn is_byte(c: char) -> bool {
+    matches!(c, '\u{10ff80}'..='\u{10ffff}')
+}
+
 /// Returns a name for display on one line, with `?` in place of control characters.
 #[must_use]
 pub fn printable(name: &str) -> Cow<'_, str> {
-    if name.chars().any(steers) {
-        name.chars()
-            .map(|c| if steers(c) { '?' } else { c })
-            .collect()
-    } else {
-        Cow::Borrowed(name)
-    }
+    shown(name, |_| false)
 }
 
 /// Returns a text that may contain names, for display. Line feeds and tabs are kept; other control characters become `?`.
 #[must_use]
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
-    let own = |c: char| c == '\n' || c == '\t';
-    if text.chars().any(|c| steers(c) && !own(c)) {
-        let shown = |c: char| if steers(c) && !own(c) { '?' } else { c };
+    shown(text, |c| c == '\n' || c == '\t')
+}
+
+fn shown(text: &str, keeps: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let shown = |c: char| match c {
+        c if is_byte(c) => char::REPLACEMENT_CHARACTER,
+        c if steers(c) && !keeps(c) => '?',
+        c => c,
+    };
+    if text.chars().any(|c| shown(c) != c) {
         text.chars().map(shown).collect()
     } else {
         Cow::Borrowed(text)
@@ -49,6 +56,7 @@ mod tests {
         );
         assert_eq!(printable("a\u{202e}b\u{2066}c\u{2028}d"), "a?b?c?d");
         assert_eq!(printable("grün 漢字 (x)<&>"), "grün 漢字 (x)<&>");
+        assert_eq!(printable("gz\u{10ff80}"), "gz\u{fffd}");
         assert!(matches!(printable("plain"), Cow::Borrowed(_)));
         assert_eq!(
             printable_lines("a\tb\nc\x1b]0;d\x07\r\n"),

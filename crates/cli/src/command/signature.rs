@@ -9,6 +9,7 @@ use countersteer_cache::signature::{Carried, MOST_PHASES, Maker, SCHEMA, elf, st
 use countersteer_cache::trace::{MAGIC, TraceBlocks};
 use countersteer_files::read;
 use countersteer_lab::traces::nothing_executed;
+use countersteer_model::printable::printable;
 use countersteer_model::signature::{Signature, WAYS};
 use countersteer_report::write_atomically;
 use countersteer_sysfs::procfs::PROC;
@@ -188,7 +189,7 @@ fn heading(text: &mut String) {
 fn text(carried: &Carried) -> String {
     let mut text = format!(
         "{}: {} instructions of {} inputs\nmisses per 4,096 instructions\n",
-        carried.name.escape_debug(),
+        printable(&carried.name),
         carried.instructions,
         carried.inputs.len().max(1)
     );
@@ -229,8 +230,8 @@ fn gain(signature: &Signature) -> f64 {
 fn compared(a: &Carried, b: &Carried) -> String {
     let mut text = format!(
         "difference in misses per 4,096 instructions, {} less {}\n",
-        b.name.escape_debug(),
-        a.name.escape_debug()
+        printable(&b.name),
+        printable(&a.name)
     );
     heading(&mut text);
     for (row, (left, right)) in a.misses.iter().zip(&b.misses).enumerate() {

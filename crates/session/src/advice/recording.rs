@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use countersteer_files::name::{escaped, original};
 use countersteer_lab::error::{FaultKind, failure};
 use countersteer_lab::{Loaded, plan};
 use countersteer_model::bounds;
@@ -13,7 +14,7 @@ use countersteer_model::profile::Profile;
 use countersteer_profiler::this_program;
 
 use super::Advice;
-use crate::interrupt::Helper;
+use crate::interrupt::{Helper, unusable};
 use crate::notice;
 use crate::recorded::WRAPPER;
 
@@ -24,10 +25,9 @@ const LINES: usize = 3;
 /// for a similar time. Since recording slows a program 15 times, the recorded part alone is too short for any policy to act.
 const CUT_INSTRUCTIONS: f64 = 3e10;
 
-/// Recorded program with the file of its profile.
+/// Recorded program.
 pub struct RecordedProgram {
     pub name: String,
-    file: PathBuf,
     /// True if the recording ended before the program exited.
     pub partial: bool,
 }
@@ -43,7 +43,7 @@ pub(super) fn record(advice: &Advice, dir: &Path) -> anyhow::Result<Vec<Recorded
         let mut running = Vec::new();
         for (place, command) in group.iter().enumerate() {
             let name = name_of(commands, batch * at_once + place);
-            let file = dir.join(format!("{name}.json"));
+            let file = dir.join(original(&profile_of(&name)));
             running.push((recorder(command, &name, &file)?, name, file));
         }
         let deadline = Instant::now() + most;
@@ -55,11 +55,7 @@ pub(super) fn record(advice: &Advice, dir: &Path) -> anyhow::Result<Vec<Recorded
             }
             say_wrapper(&file);
             let partial = ended.is_none();
-            recorded.push(RecordedProgram {
-                name,
-                file,
-                partial,
-            });
+            recorded.push(RecordedProgram { name, partial });
         }
     }
     Ok(recorded)
@@ -83,15 +79,23 @@ pub fn name_of(commands: &[Vec<String>], nth: usize) -> String {
     }
 }
 
+/// Returns the name of a program's profile.
+fn profile_of(name: &str) -> String {
+    format!("{name}.json")
+}
+
 /// Starts a recorder as a separate process, so that the program's output does not mix with this process's output.
 fn recorder(command: &[String], name: &str, file: &Path) -> anyhow::Result<Helper> {
-    let log = std::fs::File::create(file.with_extension("log"))?;
+    let log = log_of(file);
+    let log = std::fs::File::create(&log).map_err(|why| unusable(&log, &why))?;
     let mut recorder = this_program::command()?;
     recorder
-        .args(["profile", "--name", name, "--output"])
+        .args(["profile", "--name"])
+        .arg(original(name))
+        .arg("--output")
         .arg(file)
         .arg("--")
-        .args(command);
+        .args(command.iter().map(|word| original(word)));
     recorder
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -99,9 +103,20 @@ fn recorder(command: &[String], name: &str, file: &Path) -> anyhow::Result<Helpe
     Helper::start(&mut recorder).context("cannot start the recorder")
 }
 
+/// Returns the file of a recorder's messages and of its program's.
+fn log_of(file: &Path) -> PathBuf {
+    file.with_extension("log")
+}
+
+/// Returns what a recorder and its program printed.
+fn messages(file: &Path) -> String {
+    let bytes = std::fs::read(log_of(file)).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// Prints the recorder's message for a script that only starts another program, if there is one.
 fn say_wrapper(file: &Path) {
-    let log = std::fs::read_to_string(file.with_extension("log")).unwrap_or_default();
+    let log = messages(file);
     for line in log.lines().filter(|line| line.contains(WRAPPER)) {
         say!("{}", line.trim_start_matches("steer: "));
     }
@@ -115,16 +130,10 @@ fn refused(
     file: &Path,
     ended: Option<ExitStatus>,
 ) -> Option<anyhow::Error> {
-    let log = std::fs::read_to_string(file.with_extension("log")).unwrap_or_default();
+    let log = messages(file);
     let code = ended.and_then(|status| status.code()).unwrap_or(0);
     if !file.is_file() {
-        let kind = match code {
-            4 => FaultKind::Missing,
-            5 => FaultKind::Io,
-            _ => FaultKind::BadInput,
-        };
-        let why = format!("`{name}` could not be recorded: {}", log.trim());
-        return Some(failure(kind, why));
+        return Some(unrecorded(name, file, ended, &log));
     }
     if code == 0 || advice.ignore_failure {
         return None;
@@ -143,6 +152,23 @@ fn refused(
         "no advice: `{name}` failed with exit code {code}, so its work was not done; {said}\nfix the command, or judge it anyway with --ignore-failure"
     );
     Some(failure(FaultKind::BadInput, why))
+}
+
+/// Returns the error about a recorder that left no profile.
+fn unrecorded(name: &str, file: &Path, ended: Option<ExitStatus>, log: &str) -> anyhow::Error {
+    let code = ended.and_then(|status| status.code());
+    let kind = code.map_or(FaultKind::BadInput, FaultKind::of_exit);
+    let why = match (log.trim(), ended) {
+        ("", Some(status)) if code.is_none() => format!("the recorder ended ({status})"),
+        // A recorder says why it fails, so there was no room for its words.
+        ("", Some(_)) => {
+            let why = format!("the messages of the recording of `{name}` do not fit in");
+            return unusable(&log_of(file), &why);
+        }
+        ("", None) => "the recorder did not end in time".to_owned(),
+        (said, _) => said.to_owned(),
+    };
+    failure(kind, format!("`{name}` could not be recorded: {why}"))
 }
 
 /// Waits until a recorder exits, and sends SIGINT at the deadline. Returns the exit status, or `None` if SIGINT was sent.
@@ -175,18 +201,11 @@ pub(super) fn workload(dir: &Path, recorded: &[RecordedProgram]) -> anyhow::Resu
     let of = |scales: &[f64]| {
         let mut text = String::new();
         for (r, scale) in recorded.iter().zip(scales) {
-            let file = r
-                .file
-                .file_name()
-                .map(|f| f.to_string_lossy().into_owned())
-                .unwrap_or_default();
-            text += &format!(
-                "[[program]]\nprofile = {file:?}\nname = {:?}\nscale = {scale:?}\n\n",
-                r.name
-            );
+            let [file, name] = [profile_of(&r.name), r.name.clone()].map(toml::Value::String);
+            text += &format!("[[program]]\nprofile = {file}\nname = {name}\nscale = {scale:?}\n\n");
         }
-        std::fs::write(&path, text)?;
-        plan::load_recorded(&path.display().to_string())
+        std::fs::write(&path, text).map_err(|why| unusable(&path, &why))?;
+        plan::load_recorded(&escaped(path.as_os_str()))
     };
     let as_recorded = of(&vec![1.0; recorded.len()])?;
     if recorded.iter().all(|r| !r.partial) {
@@ -217,14 +236,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../profiles/recorded");
         let recorded = |name: &str, partial: bool| {
-            let file = dir.path().join(format!("{name}.json"));
-            std::fs::copy(shipped.join(format!("{name}.json")), &file).unwrap();
+            let file = profile_of(name);
+            std::fs::copy(shipped.join(&file), dir.path().join(&file)).unwrap();
             let name = name.to_owned();
-            RecordedProgram {
-                name,
-                file,
-                partial,
-            }
+            RecordedProgram { name, partial }
         };
         let programs = [recorded("gzip", true), recorded("sort", false)];
         let loaded = workload(dir.path(), &programs).unwrap();
