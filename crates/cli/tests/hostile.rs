@@ -493,3 +493,20 @@ fn tables_show_bytes_of_names_as_what_they_are_not() {
         );
     }
 }
+
+#[test]
+fn a_trial_that_cannot_begin_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    for (policy, program, code, why) in [
+        ("hsf:margin=x", "true", 2, "`margin=x`: it must be a number"),
+        ("linux:x", "true", 2, "`x` is not `key=value`"),
+        ("linux", "./nosuch", 4, "./nosuch was not found"),
+        ("linux", "false", 3, "exit status: 1"),
+    ] {
+        let args = ["trial", "-P", policy, "--by", "wall", "--", program];
+        let output = bounded(steer(dir.path()).args(args).stdin(Stdio::null()));
+        let said = text_of(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert!(said.contains(why), "{args:?}: {said}");
+    }
+}

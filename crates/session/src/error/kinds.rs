@@ -315,6 +315,7 @@ impl HasKind for SteeringError {
             | Self::NoLoopback(_)
             | Self::UnknownSide { .. } => Some(FaultKind::Usage),
             Self::Score { .. } | Self::FailedRun { .. } => Some(FaultKind::BadInput),
+            Self::RefusedRun { kind, .. } => Some(*kind),
             #[cfg(not(feature = "scx"))]
             Self::NoScheduler => Some(FaultKind::Missing),
             Self::NoControlGroup(_) | Self::NoForeground { .. } => Some(FaultKind::Missing),

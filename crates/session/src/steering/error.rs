@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
+use countersteer_lab::error::FaultKind;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::suggestion::suggestion;
 
@@ -61,6 +62,13 @@ pub enum SteeringError {
     FailedRun {
         side: String,
         status: ExitStatus,
+        said: String,
+    },
+    /// A run of a trial could not take place.
+    #[error("a run under {side} failed: {said}")]
+    RefusedRun {
+        side: String,
+        kind: FaultKind,
         said: String,
     },
     #[error("`{command}` should print a number above zero, and printed `{printed}`")]

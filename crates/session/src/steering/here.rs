@@ -41,6 +41,23 @@ pub struct PolicyCounters {
     pub missing: Vec<&'static str>,
 }
 
+/// Creates a policy that a real machine can follow.
+///
+/// # Errors
+/// The policy does not exist, or only a simulator can run it.
+pub fn usable(spec: &str, topology: &Arc<Topology>) -> anyhow::Result<Box<dyn Policy>> {
+    let policy = countersteer_policies::parse(spec, topology)?;
+    let named = || spec.to_owned();
+    if reach::simulator_only(spec) {
+        return Err(SteeringError::BoundPolicy { policy: named() }.into());
+    }
+    if let Some(what) = reach::lacking(spec) {
+        let policy = named();
+        return Err(SteeringError::UnavailablePolicy { policy, what }.into());
+    }
+    Ok(policy)
+}
+
 impl SteeredMachine {
     /// Combines a machine, the text of its file, and the local PMUs.
     ///
@@ -69,15 +86,7 @@ impl SteeredMachine {
     /// # Errors
     /// The policy does not exist, or only a simulator can run it.
     pub fn policy(&self, spec: &str) -> anyhow::Result<Box<dyn Policy>> {
-        let policy = countersteer_policies::parse(spec, &self.topology)?;
-        let named = || spec.to_owned();
-        if reach::simulator_only(spec) {
-            return Err(SteeringError::BoundPolicy { policy: named() }.into());
-        }
-        if let Some(what) = reach::lacking(spec) {
-            let policy = named();
-            return Err(SteeringError::UnavailablePolicy { policy, what }.into());
-        }
+        let policy = usable(spec, &self.topology)?;
         if let Some(why) = reach::idle_on(spec, &self.topology) {
             say!(
                 "{spec} has no CPUs to distinguish on this machine: {why}; Linux chooses among the CPUs that threads may use"

@@ -5,14 +5,17 @@
 //! one run, this needs no counters. An arm may be anything that starts programs: another scheduler, `taskset`, `nice`.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use countersteer_files::name::original;
+use countersteer_lab::error::FaultKind;
 use countersteer_model::evidence::Evidence;
+use countersteer_model::topology::Topology;
 use countersteer_model::trial::Gain;
 use countersteer_model::workload::{Workload, WorkloadProgram};
 use countersteer_profiler::this_program;
@@ -20,7 +23,8 @@ use countersteer_sysfs::sched_ext;
 use rand::{RngExt, SeedableRng};
 
 use super::error::SteeringError;
-use crate::interrupt::{self, Helper, TemporaryFolder};
+use super::here::usable;
+use crate::interrupt::{self, Helper, TemporaryFolder, unusable};
 
 /// Arm of a trial: the policy, command prefix or scheduler under which the programs run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +77,8 @@ pub struct RunsPlan<'a> {
     pub records: Option<&'a Path>,
 }
 
+/// Start of a line of this program's own.
+const OWN: &str = "steer: ";
 /// Maximum number of pairs of runs, unless the user gives one.
 const PAIRS: u64 = 10;
 /// Minimum number of pairs before a trial of short runs may end.
@@ -161,6 +167,13 @@ impl TrialSide {
 /// # Errors
 /// A program fails, or an arm cannot be set up.
 pub fn run(plan: &RunsPlan<'_>, measured: &Mutex<MeasuredPairs>) -> anyhow::Result<()> {
+    let root = Path::new("/");
+    let topology = Arc::new(Topology::new(&countersteer_sysfs::topology::detect(root)?));
+    for side in plan.sides {
+        if let TrialSide::Policy(spec) = side {
+            usable(spec, &topology)?;
+        }
+    }
     interrupt::listen()?;
     pairs(plan, measured, TemporaryFolder::folder("trial")?.path())
 }
@@ -234,11 +247,16 @@ fn one_run(
         program: plan.commands.iter().map(|c| program(c, prefix)).collect(),
     };
     let file = scratch.join("programs.toml");
-    std::fs::write(&file, toml::to_string(&workload)?)?;
+    let text = toml::to_string(&workload)?;
+    std::fs::write(&file, text).map_err(|why| unusable(&file, &why))?;
     let (summary, output) = (scratch.join("summary.json"), scratch.join("output"));
+    // That of an earlier run, if any.
+    let _ = std::fs::remove_file(&summary);
     let mut steer = this_program::command()?;
     steer
-        .args(["run", "-P", policy, "-w"])
+        .args(["run", "-P"])
+        .arg(original(policy))
+        .arg("-w")
         .arg(&file)
         .arg("--summary")
         .arg(&summary);
@@ -249,14 +267,15 @@ fn one_run(
         steer.arg("--force").arg("--output").arg(record);
     }
     let log = scratch.join("log");
+    let create = |path: &Path| File::create(path).map_err(|why| unusable(path, &why));
     steer
         .stdin(Stdio::null())
-        .stdout(std::fs::File::create(&output)?)
-        .stderr(std::fs::File::create(&log)?);
+        .stdout(create(&output)?)
+        .stderr(create(&log)?);
     let run = Helper::start(&mut steer).context("cannot start a run")?;
     let status = run.wait()?;
     if !status.success() {
-        return Err(failed(side, status, &log).into());
+        return Err(failed(side, status, &log, summary.exists()).into());
     }
     match plan.score {
         Some(command) => Ok(BTreeMap::from([(
@@ -267,17 +286,27 @@ fn one_run(
     }
 }
 
-/// Returns an error for a failed run, with the first three lines that the programs printed to stderr.
-fn failed(side: &TrialSide, status: ExitStatus, log: &Path) -> SteeringError {
-    let said = std::fs::read_to_string(log).unwrap_or_default();
+/// Returns an error for a failed run. If the programs ended, there is a summary, and the error has the first three lines that they
+/// printed to stderr. Otherwise it has the last message of `steer`, and its kind.
+fn failed(side: &TrialSide, status: ExitStatus, log: &Path, ended: bool) -> SteeringError {
+    let bytes = std::fs::read(log).unwrap_or_default();
+    let said = String::from_utf8_lossy(&bytes);
+    let side = side.name();
     // Lines that start with `steer: ` come from `steer`, not from the programs.
-    let own = said.lines().filter(|line| !line.starts_with("steer: "));
-    let first: Vec<&str> = own.take(3).collect();
-    SteeringError::FailedRun {
-        side: side.name(),
-        status,
-        said: first.join("; "),
+    let is_own = |line: &&str| !line.starts_with(OWN);
+    if !ended
+        && let Some(code) = status.code()
+        && let Some((_, last)) = said.rsplit_once(OWN)
+    {
+        let (kind, said) = (FaultKind::of_exit(code), last.trim().to_owned());
+        return SteeringError::RefusedRun { side, kind, said };
     }
+    let first: Vec<&str> = said.lines().filter(is_own).take(3).collect();
+    let said = match first[..] {
+        [] => "it printed no error".to_owned(),
+        _ => first.join("; "),
+    };
+    SteeringError::FailedRun { side, status, said }
 }
 
 /// Reads the summary of a run. Returns the inverse of each program's elapsed time or run-queue latency, so that greater is
