@@ -29,8 +29,6 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use countersteer_files::name::original;
-use countersteer_model::printable::printable_lines;
-
 use countersteer_model::{metric, policy};
 pub use countersteer_profiler::this_program;
 
@@ -65,6 +63,9 @@ pub fn steer_words(words: &[OsString]) -> ExitCode {
     }
     interrupt::own_process();
     notice::show_by(progress::SHOWN);
+    if let Err(error) = interrupt::survive_limits() {
+        return complain(&error);
+    }
     // If the reader of stdout closes the pipe (`steer ... | head`), SIGPIPE ends the program quietly, as for other filters.
     countersteer_sysfs::signals::default_sigpipe();
     let cli = command::parse(words).unwrap_or_else(|error| error.exit());
@@ -80,7 +81,6 @@ pub fn call(words: &[OsString]) -> anyhow::Result<ExitCode> {
 }
 
 fn complain(error: &anyhow::Error) -> ExitCode {
-    let text = original(&paragraph(error));
-    eprintln!("steer: {}", printable_lines(&text.to_string_lossy()));
+    progress::log(&original(&paragraph(error)).to_string_lossy());
     ExitCode::from(kind_of(error) as u8)
 }

@@ -1,5 +1,8 @@
 //! Progress bars, shown on stderr if it is a terminal.
 
+use std::io::Write;
+
+use countersteer_model::printable::printable_lines;
 use countersteer_session::notice::{Busy, NoticeHooks};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -25,10 +28,15 @@ pub fn spinner(what: &str) -> ProgressBar {
 
 /// Shows notices and spinners of sessions on stderr.
 pub const SHOWN: NoticeHooks = NoticeHooks {
-    notice: |text| eprintln!("steer: {text}"),
+    notice: |text| log(&text.to_string()),
     busy: |label| Box::new(ProgressLine(spinner(label))),
     bar: |label, steps| Box::new(ProgressLine(bar(steps, label))),
 };
+
+/// Prints a message to stderr. If stderr cannot be written to, the command and its exit code do not change.
+pub fn log(text: &str) {
+    let _ = writeln!(std::io::stderr(), "steer: {}", printable_lines(text));
+}
 
 struct ProgressLine(ProgressBar);
 

@@ -510,3 +510,39 @@ fn a_trial_that_cannot_begin_says_why() {
         assert!(said.contains(why), "{args:?}: {said}");
     }
 }
+
+/// Runs `steer` under a limit of `ulimit`.
+fn limited(limit: &str, args: &str, dir: &Path) -> Output {
+    let script = format!("ulimit {limit}; exec \"$0\" {args}");
+    let mut shell = Command::new("bash");
+    shell
+        .args(["-c", &script, env!("CARGO_BIN_EXE_steer")])
+        .current_dir(dir)
+        .env("HOME", dir)
+        .stdin(Stdio::null());
+    bounded(&mut shell)
+}
+
+#[test]
+fn a_limit_on_files_is_an_error_of_files() {
+    let dir = tempfile::tempdir().unwrap();
+    record(dir.path());
+    let sim = "sim -M core2-quad -w shared-caches -P linux --max-seconds 0.2 -o big.rec";
+    let report = "report run.rec -o out.html";
+    for (limit, args, why) in [
+        ("-f 1", sim, "File too large"),
+        ("-n 4", report, "Too many open files"),
+        ("-n 5", report, "Too many open files"),
+    ] {
+        let output = limited(limit, args, dir.path());
+        let said = text_of(&output.stderr);
+        assert_eq!(output.status.code(), Some(5), "{limit}: {said}");
+        assert!(said.contains(why) && said.contains(".parquet"), "{said}");
+    }
+    let left: Vec<_> = fs::read_dir(dir.path())
+        .unwrap()
+        .flatten()
+        .map(|e| e.file_name())
+        .collect();
+    assert_eq!(left, ["run.rec"]);
+}

@@ -5,6 +5,7 @@
 //! support plugins; QEMU's help output shows it.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -57,6 +58,17 @@ pub struct Emulator {
 /// Returns all engines of this machine for programs of an architecture, in order of preference.
 #[must_use]
 pub fn engines(architecture: Architecture) -> Vec<Emulator> {
+    search(architecture).engines
+}
+
+/// Engines of this machine, and an engine that could not be asked whether it takes plugins.
+#[derive(Default)]
+struct Search {
+    engines: Vec<Emulator>,
+    failed: Option<(PathBuf, io::Error)>,
+}
+
+fn search(architecture: Architecture) -> Search {
     let path = std::env::var_os("PATH").unwrap_or_default();
     found(
         &format!("qemu-{}", architecture.name()),
@@ -74,10 +86,14 @@ pub fn engine(architecture: Architecture) -> Result<Emulator, ProfileError> {
         let variable = QEMU_VARIABLE;
         return Err(ProfileError::NotThere { variable, file });
     }
-    let found = engines(architecture).into_iter().next();
-    found.ok_or(ProfileError::NoQemu {
-        architecture: architecture.name(),
-    })
+    let search = search(architecture);
+    let none = || match search.failed {
+        Some((qemu, source)) => ProfileError::Launch { qemu, source },
+        None => ProfileError::NoQemu {
+            architecture: architecture.name(),
+        },
+    };
+    search.engines.into_iter().next().ok_or_else(none)
 }
 
 fn found(
@@ -86,7 +102,7 @@ fn found(
     own: &[PathBuf],
     cache: Option<PathBuf>,
     path: &OsStr,
-) -> Vec<Emulator> {
+) -> Search {
     let with = |origin| move |file| Emulator { file, origin };
     let own = own.iter().map(|folder| folder.join(name));
     let built = cache.map(|cache| cache.join(BUILT).join(name));
@@ -97,14 +113,19 @@ fn found(
         .chain(own.map(with(Origin::Package)))
         .chain(built.map(with(Origin::Cache)))
         .chain(system.map(with(Origin::Path)));
-    let mut found: Vec<Emulator> = Vec::new();
+    let mut found = Search::default();
     for engine in all.filter(|engine| engine.file.is_file()) {
         // Folders in PATH may be links to each other.
         let same =
             |other: &Emulator| other.file.canonicalize().ok() == engine.file.canonicalize().ok();
-        let usable = engine.origin != Origin::Path || takes_plugins(&engine.file);
-        if usable && !found.iter().any(same) {
-            found.push(engine);
+        let takes = match engine.origin {
+            Origin::Path => takes_plugins(&engine.file),
+            _ => Ok(true),
+        };
+        match takes {
+            Ok(true) if !found.engines.iter().any(same) => found.engines.push(engine),
+            Ok(_) => {}
+            Err(why) => found.failed = Some((engine.file, why)),
         }
     }
     found
@@ -130,16 +151,14 @@ pub fn start(qemu: &Path) -> Vec<OsString> {
 }
 
 /// True if a QEMU supports the option that loads plugins.
-fn takes_plugins(qemu: &Path) -> bool {
+fn takes_plugins(qemu: &Path) -> io::Result<bool> {
     let help = Command::new(qemu)
         .arg("-h")
         .stdin(Stdio::null())
         .stderr(Stdio::null())
-        .output();
-    help.is_ok_and(|help| {
-        let mut lines = help.stdout.split(|byte| *byte == b'\n');
-        lines.any(|line| line.starts_with(b"-plugin"))
-    })
+        .output()?;
+    let mut lines = help.stdout.split(|byte| *byte == b'\n');
+    Ok(lines.any(|line| line.starts_with(b"-plugin")))
 }
 
 /// Returns the folders of this program's files.
@@ -201,15 +220,28 @@ mod tests {
         let path = std::env::join_paths([&without, &with, &link]).unwrap();
         let origins = |named, own: &[PathBuf], cache| -> Vec<Origin> {
             let found = found(QEMU, named, own, cache, &path);
-            found.iter().map(|engine| engine.origin).collect()
+            found.engines.iter().map(|engine| engine.origin).collect()
         };
         use Origin::{Cache, Environment, Package, Path};
         let all = origins(Some(named), &[own], Some(cache));
         assert_eq!(all, [Environment, Package, Cache, Path]);
         let gone = origins(None, &[root.join("nowhere")], Some(root.to_owned()));
         assert_eq!(gone, [Path]);
-        let last = found(QEMU, None, &[], None, &path);
+        let last = found(QEMU, None, &[], None, &path).engines;
         assert_eq!(last[0].file, with.join(QEMU));
+    }
+
+    #[test]
+    fn an_engine_that_does_not_start_is_not_one_without_plugins() {
+        let root = tempfile::tempdir().unwrap();
+        let qemu = root.path().join(QEMU);
+        let search = || found(QEMU, None, &[], None, root.path().as_os_str());
+        put(&qemu, "-strace");
+        assert!(search().failed.is_none() && search().engines.is_empty());
+        std::fs::set_permissions(&qemu, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let (file, why) = search().failed.unwrap();
+        assert_eq!((file, why.kind()), (qemu, io::ErrorKind::PermissionDenied));
+        assert!(search().engines.is_empty());
     }
 
     #[test]

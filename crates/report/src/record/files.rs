@@ -13,6 +13,7 @@ use countersteer_files::write::temporary_file;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::basic::Compression;
+use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use serde::Deserialize;
 use tempfile::TempDir;
@@ -86,15 +87,27 @@ pub(super) fn read_batches(path: &Path) -> Result<(ParquetRecordBatchReader, u64
         }
         Err(e) => return Err(ReportError::read(path, e)),
     };
-    let builder = file
-        .try_clone()
-        .map_err(Into::into)
-        .and_then(ParquetRecordBatchReaderBuilder::try_new)
-        .map_err(|e| ReportError::damaged(path, e))?;
+    let copy = file.try_clone().map_err(|e| ReportError::read(path, e))?;
+    let builder =
+        ParquetRecordBatchReaderBuilder::try_new(copy).map_err(|e| unreadable(path, e))?;
     let bounds = bounded::check(&file, builder.metadata()).map_err(|why| refused(path, why))?;
     let reader = builder.with_batch_size(bounds.batch_rows).build();
     let reader = reader.map_err(|e| ReportError::damaged(path, e))?;
     Ok((reader, bounds.all_bytes))
+}
+
+/// Tells a file that the system does not read from a damaged one.
+fn unreadable(path: &Path, why: ParquetError) -> ReportError {
+    let code = match &why {
+        ParquetError::External(cause) => cause
+            .downcast_ref::<std::io::Error>()
+            .and_then(std::io::Error::raw_os_error),
+        _ => None,
+    };
+    match code {
+        Some(code) => ReportError::read(path, std::io::Error::from_raw_os_error(code)),
+        None => ReportError::damaged(path, why),
+    }
 }
 
 /// Checks that the free memory suffices for all rows of a file, as [`read_batches`] states it.
