@@ -1,7 +1,7 @@
 //! Output: data on stdout, and files. Commands check that they can write a file before they start hours of work.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -67,11 +67,40 @@ pub fn create(path: &Path) -> anyhow::Result<File> {
     write::create(path).map_err(|why| cannot_write(path, &why))
 }
 
-fn cannot_write(path: &Path, why: &std::io::Error) -> anyhow::Error {
-    failure(
-        FaultKind::Io,
-        format!("cannot write {}: {why}", path.display()),
-    )
+/// File that is written piece by piece, and whose name is in its errors.
+pub struct NamedFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl NamedFile {
+    /// Creates a file; replaces an existing file.
+    pub fn create(path: &Path) -> anyhow::Result<Self> {
+        let (file, path) = (create(path)?, path.to_owned());
+        Ok(Self { file, path })
+    }
+
+    fn named(&self, why: &io::Error) -> io::Error {
+        io::Error::new(why.kind(), unwritten(&self.path, why))
+    }
+}
+
+impl Write for NamedFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes).map_err(|why| self.named(&why))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush().map_err(|why| self.named(&why))
+    }
+}
+
+fn cannot_write(path: &Path, why: &io::Error) -> anyhow::Error {
+    failure(FaultKind::Io, unwritten(path, why))
+}
+
+fn unwritten(path: &Path, why: &io::Error) -> String {
+    format!("cannot write {}: {why}", path.display())
 }
 
 /// Writes a profile as TOML.
@@ -108,12 +137,12 @@ const RESET: &str = "\x1b[0m";
 
 /// Prints data to stdout unchanged, with a newline at the end.
 pub fn print_raw(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    if !text.ends_with('\n') {
-        out.write_all(b"\n")?;
-    }
-    Ok(out.flush()?)
+    let mut out = io::stdout().lock();
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.write_all(end.as_bytes()))
+        .and_then(|()| out.flush())
+        .context("cannot write to standard output")
 }
 
 /// Prints a value as JSON to stdout.

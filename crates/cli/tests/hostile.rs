@@ -546,3 +546,67 @@ fn a_limit_on_files_is_an_error_of_files() {
         .collect();
     assert_eq!(left, ["run.rec"]);
 }
+
+/// Runs `steer` where the disk of the folder `full` is full, and lists that folder.
+fn on_full_disk(args: &str, temporary: &Path, dir: &Path) -> (Output, String) {
+    let script = "mount -t tmpfs -o size=64k none full && { head -c 100000 /dev/zero > full/zero; \
+                  \"$@\"; code=$?; ls -A full > listed; exit $code; }";
+    let mut command = Command::new("unshare");
+    command
+        .args(["--map-root-user", "--mount", "sh", "-c", script, "sh"])
+        .arg(env!("CARGO_BIN_EXE_steer"))
+        .args(args.split(' '))
+        .current_dir(dir)
+        .env("HOME", dir)
+        .env("TMPDIR", temporary)
+        .stdin(Stdio::null());
+    let output = bounded(&mut command);
+    let listed = fs::read_to_string(dir.join("listed")).unwrap_or_default();
+    (output, listed)
+}
+
+#[test]
+fn a_full_disk_is_named_and_keeps_no_part_of_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let full = dir.path().join("full");
+    fs::create_dir(&full).unwrap();
+    let lackey = "I  04000d20,3\n L 1ffefffa08,8\n";
+    fs::write(dir.path().join("lackey.txt"), lackey).unwrap();
+    let (output, _) = on_full_disk("machine list", &full, dir.path());
+    if !output.status.success() {
+        return countersteer_fuzz::skipped("no file system can be mounted");
+    }
+    let records = bounded(steer(dir.path()).args(["profile", "-o", "p.json", "--", "true"]));
+    let records = records.status.success();
+    for (args, place, needs_recorder) in [
+        (
+            "try -M quickia-2b-2s -P hsf -- true",
+            "full/steer-try-",
+            false,
+        ),
+        (
+            "trial -P linux --by wall -- true",
+            "full/steer-trial-",
+            false,
+        ),
+        ("profile -o p.json -- true", "full/steer-profile-", true),
+        ("trace record -o full/t -- true", "full/t", true),
+        (
+            "trace import --format lackey lackey.txt -o full/t",
+            "full/t",
+            false,
+        ),
+        ("stat --csv --to full/rows -- true", "full/rows", false),
+    ] {
+        if needs_recorder && !records {
+            continue;
+        }
+        let is_own = args.starts_with("trace");
+        let temporary = if is_own { dir.path() } else { &full };
+        let (output, listed) = on_full_disk(args, temporary, dir.path());
+        let said = text_of(&output.stderr);
+        assert_eq!(output.status.code(), Some(5), "{args}: {said}");
+        assert!(said.contains(place), "{args}: {said}");
+        assert!(!is_own || listed == "zero\n", "{args}: {listed}");
+    }
+}

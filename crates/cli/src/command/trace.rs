@@ -1,13 +1,13 @@
 //! `steer trace`: records a program's instructions and accesses, imports traces of other tools, and describes traces.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufRead, BufWriter};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use countersteer_cache::trace::{
-    self, Header, SCHEMA, TraceError, TraceFile, TraceFormat, TraceWriter, Trailer,
+    self, Header, SCHEMA, Totals, TraceError, TraceFile, TraceFormat, TraceWriter, Trailer,
 };
 use countersteer_model::profile::Recorded;
 use countersteer_profiler::{BlockSink, ProfileOptions, ProgramEnding};
@@ -118,7 +118,7 @@ fn record(args: TraceRecord) -> anyhow::Result<ExitCode> {
         filter_sets: args.filter,
         fetches: true,
     };
-    let writer = create(&output, &header)?;
+    let writer = create(&output, &header).inspect_err(|_| discard(&output))?;
     let writing = Arc::new(Mutex::new(Some(Writing {
         writer,
         failed: None,
@@ -127,15 +127,13 @@ fn record(args: TraceRecord) -> anyhow::Result<ExitCode> {
     options.name = args.name;
     options.max_instructions = args.max_instructions;
     options.stream = Some((args.filter, sink(&writing)));
-    let recording = profile::watched(options).inspect_err(|_| {
-        // No instruction was executed, so the empty file is deleted.
-        let _ = std::fs::remove_file(&output);
-    })?;
+    // Without an instruction the file is empty.
+    let recording = profile::watched(options).inspect_err(|_| discard(&output))?;
     let code = match recording.ending {
         ProgramEnding::Limit => 0,
         other => other.code(),
     };
-    finish(&writing, recording.profile, &output)?;
+    finish(&writing, recording.profile, &output).inspect_err(|_| discard(&output))?;
     Ok(ExitCode::from(code as u8))
 }
 
@@ -210,20 +208,34 @@ fn import(args: &TraceImport) -> anyhow::Result<()> {
         fetches: true,
     };
     let input = library::stream(&args.file)?;
-    let mut writer = create(&output, &header)?;
-    if let Err(error) = trace::import(&shown, args.format, input, args.filter, &mut writer) {
-        // A partial trace looks like a complete one, so it is deleted.
-        let _ = std::fs::remove_file(&output);
-        return Err(error.into());
-    }
-    let totals = writer.totals();
-    writer.finish(Trailer::default())?.flush()?;
+    let totals = imported(args, input, (&output, &header)).inspect_err(|_| discard(&output))?;
     eprintln!(
         "steer: {} instructions; trace in {}",
         totals.instructions,
         output.display()
     );
     Ok(())
+}
+
+/// Writes the trace that an input describes; returns its totals.
+fn imported(
+    args: &TraceImport,
+    input: Box<dyn BufRead>,
+    (output, header): (&Path, &Header),
+) -> anyhow::Result<Totals> {
+    let shown = args.file.display().to_string();
+    let mut writer = create(output, header)?;
+    trace::import(&shown, args.format, input, args.filter, &mut writer)?;
+    let totals = writer.totals();
+    writer.finish(Trailer::default())?;
+    Ok(totals)
+}
+
+/// Removes a trace that was not completed, because it looks like a complete one. Pipes and devices stay.
+fn discard(output: &Path) {
+    if std::fs::symlink_metadata(output).is_ok_and(|m| m.is_file()) {
+        let _ = std::fs::remove_file(output);
+    }
 }
 
 #[derive(Serialize)]

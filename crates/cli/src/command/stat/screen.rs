@@ -12,7 +12,7 @@ use countersteer_report::readings::{ReadingOptions, Style, Writer};
 use super::{StatArgs, style};
 use crate::counted::CountedMetrics;
 use crate::live_table::LiveTable;
-use crate::output::create;
+use crate::output::NamedFile;
 use crate::virtuals::{Bank, RunTotals};
 
 /// Writer of counted rows to a terminal or file.
@@ -226,7 +226,7 @@ pub(super) fn output(args: &StatArgs) -> anyhow::Result<Box<dyn Write>> {
             _ => Box::new(std::io::stdout().lock()),
         });
     };
-    Ok(Box::new(std::io::BufWriter::new(create(path)?)))
+    Ok(Box::new(std::io::BufWriter::new(NamedFile::create(path)?)))
 }
 
 /// Formats the elapsed, user and system time of the started program, as `time` does; `None` if no program was started.
