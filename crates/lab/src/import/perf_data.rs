@@ -1,6 +1,8 @@
 //! Import of `perf.data` files by the crate `linux-perf-data`: samples of `sched:sched_switch` and wake-ups, or switch
 //! records.
 
+use std::collections::{BTreeMap, HashSet};
+
 use countersteer_files::caught::caught;
 use countersteer_model::textfile::TextError;
 use linux_perf_data::linux_perf_event_reader::{
@@ -12,6 +14,17 @@ use super::Tasks;
 use super::timeline::{SchedEvent, SchedTimeline};
 
 mod header;
+
+const SWITCH: &str = "sched:sched_switch";
+/// Events whose samples are used.
+const USED: [&str; 4] = [
+    SWITCH,
+    "sched:sched_waking",
+    "sched:sched_wakeup",
+    "sched:sched_wakeup_new",
+];
+/// Name in warnings of events that have none in the file.
+const NO_NAME: &str = "an event without a name";
 
 pub fn detects(bytes: &[u8]) -> bool {
     bytes.starts_with(b"PERFILE2") || bytes.starts_with(b"2ELIFREP")
@@ -33,8 +46,12 @@ fn read_records(path: &str, bytes: Vec<u8>, names: &[String]) -> Result<Tasks, T
         mut perf_file,
         mut record_iter,
     } = PerfFileReader::parse_file(std::io::Cursor::new(bytes)).map_err(|e| damaged(&e))?;
+    let attributes = perf_file.event_attributes();
+    let ids = attributes.iter().flat_map(|a| a.event_ids.iter().copied());
     let mut reader = PerfDataReader {
         little_endian: perf_file.endian() == Endianness::LittleEndian,
+        // Samples of the only event of a file may have no id.
+        ids: (attributes.len() > 1).then(|| ids.collect()),
         ..PerfDataReader::default()
     };
     while let Some(record) = record_iter
@@ -50,8 +67,7 @@ fn read_records(path: &str, bytes: Vec<u8>, names: &[String]) -> Result<Tasks, T
         reader.see(event, &common, parsed);
     }
     if reader.timeline.is_empty() {
-        let why = "no switch of a thread is in this file: record with `perf sched record` or `perf record --switch-events`";
-        return Err(TextError::value(path, why));
+        return Err(TextError::value(path, reader.nothing()));
     }
     let mut warnings = Vec::new();
     if reader.lost > 0 {
@@ -60,8 +76,13 @@ fn read_records(path: &str, bytes: Vec<u8>, names: &[String]) -> Result<Tasks, T
             reader.lost
         ));
     }
-    if reader.unread > 0 {
-        warnings.push(format!("{} samples could not be read", reader.unread));
+    for ((event, why), count) in reader.unread {
+        warnings.push(format!(
+            "{count} samples of {event} could not be read: {why}"
+        ));
+    }
+    for (event, count) in reader.others {
+        reader.timeline.skip(format!("{count} x {event}"));
     }
     Ok(reader.timeline.tasks(warnings))
 }
@@ -70,12 +91,35 @@ fn read_records(path: &str, bytes: Vec<u8>, names: &[String]) -> Result<Tasks, T
 struct PerfDataReader {
     timeline: SchedTimeline,
     little_endian: bool,
+    /// Ids of all events; `None` if there is one event only.
+    ids: Option<HashSet<u64>>,
     lost: u64,
-    /// Number of samples without a time, or with fewer fields than the kernel writes.
-    unread: u64,
+    /// Number of samples of each used event that could not be read, by the reason.
+    unread: BTreeMap<(String, &'static str), u64>,
+    /// Number of samples of each other event.
+    others: BTreeMap<String, u64>,
 }
 
+const NO_ID: &str = "the ids in them are not those of an event of the file";
+const NO_TIME: &str = "they have no time (record with `perf record -T`)";
+const NO_FIELDS: &str = "they have no fields of the event (record with `perf record -R`)";
+const SHORT: &str = "they have fewer fields than the kernel writes";
+
 impl PerfDataReader {
+    /// Returns a sentence about a file without a switch.
+    fn nothing(&self) -> String {
+        let mut text = "no switch of a thread is in this file".to_owned();
+        for ((event, why), count) in &self.unread {
+            text += &format!("; {count} samples of {event} could not be read: {why}");
+        }
+        if !self.others.is_empty() {
+            let others = self.others.iter();
+            let others: Vec<_> = others.map(|(event, n)| format!("{n} x {event}")).collect();
+            text += &format!("; it has {}", others.join(", "));
+        }
+        text + ": record with `perf sched record` or `perf record --switch-events`"
+    }
+
     fn see(&mut self, event: &str, common: &CommonData, record: EventRecord<'_>) {
         match record {
             EventRecord::Comm(comm) => {
@@ -98,7 +142,7 @@ impl PerfDataReader {
                 }
             }
             EventRecord::Sample(sample) => {
-                self.unread += u64::from(self.sample(event, &sample).is_none());
+                self.see_sample(event, &sample);
             }
             _ => {}
         }
@@ -111,36 +155,58 @@ impl PerfDataReader {
         }
     }
 
-    /// Adds a tracepoint sample. Field offsets are those of Linux since 2.6.32; the first eight bytes are common to all
-    /// events. `None` if the sample is incomplete.
-    fn sample(&mut self, event: &str, sample: &SampleRecord<'_>) -> Option<()> {
-        let time_ns = sample.timestamp?;
-        let raw = sample.raw?;
-        match event {
-            "sched:sched_switch" => {
-                let prev = self.int(raw, 24)?;
-                let next = self.int(raw, 56)?;
-                // Only the low 32 bits of the 64-bit state are used.
-                let state = self.int(raw, if self.little_endian { 32 } else { 36 })?;
-                self.timeline.name(time_ns, prev, &comm(raw, 8)?);
-                self.timeline.name(time_ns, next, &comm(raw, 40)?);
-                self.timeline.priority(prev, self.int(raw, 28)?);
-                self.timeline.priority(next, self.int(raw, 60)?);
-                let sleeps = state & 0xff != 0;
-                self.timeline
-                    .push(time_ns, sample.cpu, prev, SchedEvent::Out { sleeps });
-                self.timeline
-                    .push(time_ns, sample.cpu, next, SchedEvent::In);
-            }
-            "sched:sched_waking" | "sched:sched_wakeup" | "sched:sched_wakeup_new" => {
-                let tid = self.int(raw, 24)?;
-                self.timeline.name(time_ns, tid, &comm(raw, 8)?);
-                self.timeline.priority(tid, self.int(raw, 28)?);
-                self.timeline
-                    .push(time_ns, sample.cpu, tid, SchedEvent::Woken);
-            }
-            _ => {}
+    /// Adds a sample of a used event. Other samples are counted.
+    fn see_sample(&mut self, event: &str, sample: &SampleRecord<'_>) {
+        let has_id = |ids: &HashSet<u64>| sample.id.is_some_and(|id| ids.contains(&id));
+        if !self.ids.as_ref().is_none_or(has_id) {
+            count(&mut self.unread, ("an unknown event".into(), NO_ID));
+        } else if !USED.contains(&event) {
+            let name = if event.is_empty() { NO_NAME } else { event };
+            count(&mut self.others, name.to_owned());
+        } else if let Err(why) = self.see_used(event, sample) {
+            count(&mut self.unread, (event.to_owned(), why));
         }
+    }
+
+    /// Adds a sample of a used event.
+    ///
+    /// # Errors
+    /// The reason why the sample cannot be read.
+    fn see_used(&mut self, event: &str, sample: &SampleRecord<'_>) -> Result<(), &'static str> {
+        let time_ns = sample.timestamp.ok_or(NO_TIME)?;
+        let raw = sample.raw.ok_or(NO_FIELDS)?;
+        let seen = if event == SWITCH {
+            self.switch(time_ns, sample.cpu, raw)
+        } else {
+            self.wakeup(time_ns, sample.cpu, raw)
+        };
+        seen.ok_or(SHORT)
+    }
+
+    /// Adds a context switch. Field offsets are those of Linux since 2.6.32; the first eight bytes are common to all events. `None` if
+    /// the fields are incomplete.
+    fn switch(&mut self, time_ns: u64, cpu: Option<u32>, raw: RawData<'_>) -> Option<()> {
+        let prev = self.int(raw, 24)?;
+        let next = self.int(raw, 56)?;
+        // Only the low 32 bits of the 64-bit state are used.
+        let state = self.int(raw, if self.little_endian { 32 } else { 36 })?;
+        self.timeline.name(time_ns, prev, &comm(raw, 8)?);
+        self.timeline.name(time_ns, next, &comm(raw, 40)?);
+        self.timeline.priority(prev, self.int(raw, 28)?);
+        self.timeline.priority(next, self.int(raw, 60)?);
+        let sleeps = state & 0xff != 0;
+        self.timeline
+            .push(time_ns, cpu, prev, SchedEvent::Out { sleeps });
+        self.timeline.push(time_ns, cpu, next, SchedEvent::In);
+        Some(())
+    }
+
+    /// Adds a wake-up, of whose events all have the same first fields.
+    fn wakeup(&mut self, time_ns: u64, cpu: Option<u32>, raw: RawData<'_>) -> Option<()> {
+        let tid = self.int(raw, 24)?;
+        self.timeline.name(time_ns, tid, &comm(raw, 8)?);
+        self.timeline.priority(tid, self.int(raw, 28)?);
+        self.timeline.push(time_ns, cpu, tid, SchedEvent::Woken);
         Some(())
     }
 
@@ -152,6 +218,10 @@ impl PerfDataReader {
             i32::from_be_bytes(bytes)
         })
     }
+}
+
+fn count<K: Ord>(counts: &mut BTreeMap<K, u64>, of: K) {
+    *counts.entry(of).or_default() += 1;
 }
 
 fn what(switch: &ContextSwitchRecord) -> SchedEvent {

@@ -5,6 +5,7 @@ use prost::Message;
 use super::*;
 use crate::Experiment;
 
+mod perf;
 mod trace_dat;
 
 /// `worker` runs 10 ms and sleeps 30 ms, three times. It preempts `hog`, which never sleeps. Times in ms.
@@ -156,89 +157,6 @@ fn both_forms_of_perfetto_give_what_ftrace_does() {
     check(&tasks("perfetto", &compact.encode_to_vec()), "compact");
 }
 
-/// Builds a perf.data file with one event, `sched:sched_switch`. Its samples have a time and the raw fields.
-fn perf_data() -> Vec<u8> {
-    const TIME: u64 = 1 << 2;
-    const RAW: u64 = 1 << 10;
-    let mut records = Vec::new();
-    let first = (0, 0, 'R', 7);
-    let last = (END_MS, 7, 'S', 0);
-    for (at, prev, state, next) in std::iter::once(first).chain(SWITCHES).chain([last]) {
-        let mut raw = vec![0; 8];
-        let comm = |tid: i32| {
-            let mut bytes = [0; 16];
-            bytes[..name(tid).len()].copy_from_slice(name(tid).as_bytes());
-            bytes
-        };
-        raw.extend(comm(prev));
-        raw.extend(prev.to_le_bytes());
-        raw.extend(120_i32.to_le_bytes());
-        raw.extend(state_of(state).to_le_bytes());
-        raw.extend(comm(next));
-        raw.extend(next.to_le_bytes());
-        raw.extend(120_i32.to_le_bytes());
-        // perf pads raw data to eight bytes, including the size field.
-        raw.extend([0; 4]);
-        records.extend(9_u32.to_le_bytes());
-        records.extend(0_u16.to_le_bytes());
-        records.extend(((8 + 8 + 4 + raw.len()) as u16).to_le_bytes());
-        records.extend((5_000_000_000 + at * 1_000_000).to_le_bytes());
-        records.extend((raw.len() as u32).to_le_bytes());
-        records.extend(raw);
-    }
-    let mut attr = vec![0; 128];
-    attr[0..4].copy_from_slice(&2_u32.to_le_bytes());
-    attr[4..8].copy_from_slice(&128_u32.to_le_bytes());
-    attr[24..32].copy_from_slice(&(TIME | RAW).to_le_bytes());
-    let name = b"sched:sched_switch\0\0\0\0\0\0";
-    // EVENT_DESC: number of events, size of an attribute. For each event: attribute, number of ids, name.
-    let mut description = Vec::new();
-    description.extend(1_u32.to_le_bytes());
-    description.extend(128_u32.to_le_bytes());
-    description.extend(&attr);
-    description.extend(0_u32.to_le_bytes());
-    description.extend((name.len() as u32).to_le_bytes());
-    description.extend(name);
-    let attrs_at = 104_u64;
-    let data_at = attrs_at + 144;
-    let feature_at = data_at + records.len() as u64;
-    let mut file = b"PERFILE2".to_vec();
-    for word in [
-        104,
-        144,
-        attrs_at,
-        144,
-        data_at,
-        records.len() as u64,
-        0,
-        0,
-        1 << 12,
-        0,
-        0,
-        0,
-    ] {
-        file.extend(u64::to_le_bytes(word));
-    }
-    file.extend(attr);
-    file.extend([0; 16]);
-    file.extend(records);
-    file.extend((feature_at + 16).to_le_bytes());
-    file.extend((description.len() as u64).to_le_bytes());
-    file.extend(description);
-    file
-}
-
-#[test]
-fn tracepoints_of_perf_give_what_ftrace_does() {
-    let tasks = tasks("perf", &perf_data());
-    assert!(
-        tasks.warnings[0].contains("no wake-ups"),
-        "{:?}",
-        tasks.warnings
-    );
-    check(&tasks, "perf");
-}
-
 const RT_APP: &str = r#"{
     /* two kinds of threads */
     "global": { "duration": 2 },
@@ -368,21 +286,21 @@ fn what_cannot_be_read_is_said() {
 
 #[test]
 fn no_input_makes_a_reader_panic() {
-    let perf = perf_data();
+    let [perf, perf_of_several] = perf::examples();
     let ftrace = ftrace_text();
     let compact =
         perfetto::compact([(1, 0, 7, "a"), (2, 1, 8, "b")].into_iter(), [(3, 7)]).encode_to_vec();
     let trace_dat = trace_dat::example();
-    let examples: [(&str, &[u8]); 5] = [
-        ("trace-cmd", &trace_dat),
-        ("perf", &perf),
-        ("rt-app", RT_APP.as_bytes()),
-        ("ftrace", ftrace.as_bytes()),
-        ("perfetto", &compact),
+    let examples: [(&str, &[&[u8]]); 5] = [
+        ("trace-cmd", &[&trace_dat]),
+        ("perf", &[&perf, &perf_of_several]),
+        ("rt-app", &[RT_APP.as_bytes()]),
+        ("ftrace", &[ftrace.as_bytes()]),
+        ("perfetto", &[&compact]),
     ];
-    for (name, example) in examples {
+    for (name, examples) in examples {
         let format = FORMATS.iter().find(|f| f.name == name).unwrap();
-        countersteer_fuzz::storm(name, &[example], 1.0, |bytes| {
+        countersteer_fuzz::storm(name, examples, 1.0, |bytes| {
             let _ = (format.read)("x", bytes.to_vec());
         });
     }

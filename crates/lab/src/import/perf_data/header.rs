@@ -1,7 +1,8 @@
 //! Check of a perf.data file's header before the library reads the file.
 //!
-//! The library allocates as much memory as counts in the optional sections request. Therefore this module reads the event names
-//! from these sections itself, and then clears their bits in the header.
+//! The library allocates as much memory as counts in the optional sections request. Therefore this module clears the bits of these
+//! sections in the header. It keeps the section of event descriptions, whose counts it checks: only this section contains the ids by
+//! which the samples of several events are told apart.
 
 /// Offset in the header of the header's own size.
 const HEADER_SIZE_AT: usize = 8;
@@ -15,6 +16,8 @@ const DATA_AT: usize = 40;
 const EVENT_TYPES_AT: usize = 56;
 /// Offset in the header of the bits of optional sections.
 const FEATURES_AT: usize = 72;
+/// Size of an attribute of the oldest kernels.
+const ATTR_SIZE: usize = 64;
 /// Size of the header in bytes.
 const END: usize = 104;
 /// Bit of the optional section with event descriptions.
@@ -24,43 +27,56 @@ const COMPRESSED: usize = 27;
 /// Type of a record that is followed by data beyond the size in its header.
 const AUXTRACE: usize = 71;
 
-/// Returns the names of the events in the order of their attributes. Clears the bits of optional sections in the header.
+/// Returns the names of the events in the order of their attributes. Clears the bits of all optional sections in the header except
+/// for the event descriptions.
 pub fn names_of_events(bytes: &mut [u8]) -> Result<Vec<String>, String> {
     let little_endian = bytes.starts_with(b"PERFILE2");
+    let header = HeaderView {
+        bytes,
+        little_endian,
+    }
+    .header()?;
+    // Damaged sections may overlap, so the checks are those of the changed bytes.
+    header.keep_descriptions(bytes, little_endian);
     let file = HeaderView {
         bytes,
         little_endian,
     };
-    let damaged = || "damaged perf.data: its header points outside the file".to_owned();
-    if file.word(HEADER_SIZE_AT) == Some(16) {
-        return Err(
-            "this perf.data was written to a pipe: write it to a file with `perf record -o FILE`"
-                .into(),
-        );
-    }
-    let (_, attrs_size) = file.section(ATTRS_AT).ok_or_else(damaged)?;
-    // Attributes of the oldest kernels have 64 bytes; another section follows them.
-    let attr_size = file
-        .word(ATTR_SIZE_AT)
-        .filter(|size| (80..=attrs_size as u64).contains(size));
-    attr_size.ok_or_else(damaged)?;
-    let (data_at, data_size) = file.section(DATA_AT).ok_or_else(damaged)?;
+    let (data_at, data_size) = header.data;
     file.check_records(data_at, data_at + data_size)?;
-    let features = file.word(FEATURES_AT).ok_or_else(damaged)?;
-    let has = |bit: usize| features >> bit & 1 == 1;
-    if has(COMPRESSED) {
-        return Err("this perf.data is compressed: record without `-z`".into());
+    let Some((at, size)) = header.descriptions else {
+        return Ok(Vec::new());
+    };
+    file.names(at, at + size)
+        .ok_or_else(|| "damaged perf.data: the names of its events are not sound".into())
+}
+
+/// Sections that a header names, each with its offset and size.
+struct PerfSections {
+    data: (usize, usize),
+    descriptions: Option<(usize, usize)>,
+}
+
+impl PerfSections {
+    /// Makes the event descriptions the only optional section. The entries of these sections are behind the data.
+    fn keep_descriptions(&self, bytes: &mut [u8], little_endian: bool) {
+        bytes[EVENT_TYPES_AT..END].fill(0);
+        let Some((at, size)) = self.descriptions else {
+            return;
+        };
+        let mut put = |place: usize, word: u64| {
+            let word = if little_endian {
+                word.to_le_bytes()
+            } else {
+                word.to_be_bytes()
+            };
+            bytes[place..place + 8].copy_from_slice(&word);
+        };
+        put(FEATURES_AT, 1 << EVENT_DESC);
+        let entry = self.data.0 + self.data.1;
+        put(entry, at as u64);
+        put(entry + 8, size as u64);
     }
-    let mut names = Vec::new();
-    if has(EVENT_DESC) {
-        let before = (features & ((1 << EVENT_DESC) - 1)).count_ones() as usize;
-        let (at, size) = file
-            .section(data_at + data_size + 16 * before)
-            .ok_or_else(damaged)?;
-        names = file.names(at, at + size).ok_or_else(damaged)?;
-    }
-    bytes[EVENT_TYPES_AT..END].fill(0);
-    Ok(names)
 }
 
 struct HeaderView<'a> {
@@ -69,6 +85,39 @@ struct HeaderView<'a> {
 }
 
 impl HeaderView<'_> {
+    fn header(&self) -> Result<PerfSections, String> {
+        let damaged = || "damaged perf.data: its header points outside the file".to_owned();
+        if self.word(HEADER_SIZE_AT) == Some(16) {
+            return Err(
+                "this perf.data was written to a pipe: write it to a file with `perf record -o FILE`"
+                    .into(),
+            );
+        }
+        let (_, attrs_size) = self.section(ATTRS_AT).ok_or_else(damaged)?;
+        // Attributes of the oldest kernels have 64 bytes; another section follows them.
+        let attr_size = self
+            .word(ATTR_SIZE_AT)
+            .filter(|size| (80..=attrs_size as u64).contains(size));
+        attr_size.ok_or_else(damaged)?;
+        let data = self.section(DATA_AT).ok_or_else(damaged)?;
+        let features = self
+            .word(FEATURES_AT)
+            .filter(|_| self.bytes.len() >= END)
+            .ok_or_else(damaged)?;
+        let has = |bit: usize| features >> bit & 1 == 1;
+        if has(COMPRESSED) {
+            return Err("this perf.data is compressed: record without `-z`".into());
+        }
+        let descriptions = if has(EVENT_DESC) {
+            let before = (features & ((1 << EVENT_DESC) - 1)).count_ones() as usize;
+            let entry = data.0 + data.1 + 16 * before;
+            Some(self.section(entry).ok_or_else(damaged)?)
+        } else {
+            None
+        };
+        Ok(PerfSections { data, descriptions })
+    }
+
     fn word(&self, at: usize) -> Option<u64> {
         let bytes: [u8; 8] = self.bytes.get(at..at.checked_add(8)?)?.try_into().ok()?;
         Some(if self.little_endian {
@@ -123,7 +172,8 @@ impl HeaderView<'_> {
     /// the number of ids, the length of the name, the name, and the ids. Returns the names; `None` if the section is damaged.
     fn names(&self, mut at: usize, end: usize) -> Option<Vec<String>> {
         let events = self.half(at)?;
-        let attr_size = self.half(at + 4)?;
+        // The library allocates memory for the number of events, so each of them has to take its place in the file.
+        let attr_size = self.half(at + 4).filter(|size| *size >= ATTR_SIZE)?;
         at += 8;
         let mut names = Vec::new();
         for _ in 0..events {
