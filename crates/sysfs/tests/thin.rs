@@ -287,25 +287,41 @@ fn deletable(root: &Path) -> Vec<PathBuf> {
     ends
 }
 
-/// True if CPUs of one type remain of one type. Machines without the list of online CPUs may have other CPUs and are not
-/// compared.
-fn tells_no_more_apart(thin: &Machine, whole: &Machine) -> bool {
-    let types = |machine: &Machine| -> Vec<CpuSet> {
-        let types = sets(machine, GroupBy::CoreType).into_iter();
-        types.map(|set| set.parse().unwrap()).collect()
-    };
-    let thins = types(thin);
-    let kept = |set: &CpuSet| thins.iter().any(|thin| set.is_subset(thin));
-    thin.os_cpu_numbers() != whole.os_cpu_numbers() || types(whole).iter().all(kept)
+/// Asserts that CPUs of one type, last-level cache or memory node remain together. Machines without the list of online CPUs may
+/// have other CPUs and are not compared.
+fn assert_tells_no_more_apart(thin: &Machine, whole: &Machine, what: &str) {
+    let same =
+        (&thin.cores, &thin.cache, &thin.memory) == (&whole.cores, &whole.cache, &whole.memory);
+    if same || thin.os_cpu_numbers() != whole.os_cpu_numbers() {
+        return;
+    }
+    for by in [GroupBy::CoreType, GroupBy::Llc, GroupBy::Node] {
+        let of = |machine: &Machine| -> Vec<CpuSet> {
+            let sets = sets(machine, by).into_iter();
+            sets.map(|set| set.parse().unwrap()).collect()
+        };
+        let thins = of(thin);
+        let kept = |set: &CpuSet| thins.iter().any(|thin| set.is_subset(thin));
+        let split = of(whole).into_iter().find(|set| !kept(set));
+        assert_eq!(split, None, "{what}: {by:?}: {:?}", sets(thin, by));
+    }
 }
 
-#[test]
-fn a_file_less_refuses_no_machine_and_invents_no_type() {
+/// Returns the cases with their trees, in order.
+fn trees() -> Vec<(PathBuf, String)> {
     let entries = std::fs::read_dir(cases()).unwrap();
     let mut cases: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     cases.sort();
-    let check = |case: &PathBuf| {
+    let tree = |case: PathBuf| {
         let tree = std::fs::read_to_string(case.join("tree.txt")).unwrap();
+        (case, tree)
+    };
+    cases.into_iter().map(tree).collect()
+}
+
+#[test]
+fn a_file_less_refuses_no_machine_and_tells_no_more_apart() {
+    for (case, tree) in trees() {
         let root = unpack(&tree);
         let whole = survey(root.path()).unwrap().machine;
         for file in deletable(root.path()) {
@@ -313,17 +329,78 @@ fn a_file_less_refuses_no_machine_and_invents_no_type() {
             std::fs::remove_file(&file).unwrap();
             let thin = survey(root.path());
             std::fs::write(&file, content).unwrap();
-            let thin = thin
-                .unwrap_or_else(|e| panic!("{}: {e}", file.display()))
-                .machine;
+            let what = format!("{} without {}", case.display(), file.display());
+            let thin = thin.unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_tells_no_more_apart(&thin.machine, &whole, &what);
+        }
+    }
+}
+
+/// Containers and old kernels hide whole folders of some CPUs.
+#[test]
+fn caches_known_of_few_cpus_are_no_more_caches() {
+    for (case, tree) in trees() {
+        let root = unpack(&tree);
+        let whole = survey(root.path()).unwrap().machine;
+        let online: Vec<u32> = whole.os_cpu_numbers().iter().map(|cpu| cpu.0).collect();
+        let [first, last] = [online[0], online[online.len() - 1]];
+        let hidden: [(&str, &dyn Fn(u32) -> bool); 5] = [
+            ("only the first CPU's", &|cpu| cpu != first),
+            ("only the last CPU's", &|cpu| cpu != last),
+            ("no first CPU's", &|cpu| cpu == first),
+            ("no second half's", &|cpu| cpu >= online[online.len() / 2]),
+            ("every third CPU's", &|cpu| cpu % 3 != 0),
+        ];
+        for (kept, hides) in hidden {
+            let root = unpack(&tree);
+            for cpu in online.iter().filter(|cpu| hides(**cpu)) {
+                let folder = root.path().join(format!("{CPU}/cpu{cpu}/cache"));
+                let _ = std::fs::remove_dir_all(folder);
+            }
+            let what = format!("{} with {kept} caches", case.display());
+            let thin = survey(root.path()).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let [thins, wholes] = [&thin.machine, &whole].map(|m| sets(m, GroupBy::Llc));
             assert!(
-                tells_no_more_apart(&thin, &whole),
-                "{} without {}: {}",
-                case.display(),
-                file.display(),
-                types(&thin)
+                thins.len() <= wholes.len(),
+                "{what}: {thins:?}, and {wholes:?} with all"
             );
         }
-    };
-    cases.iter().for_each(check);
+    }
+}
+
+/// One CPU's folder tells of all, in any position, and nothing contradicts it.
+#[test]
+fn one_cpus_cache_folder_does_for_all_that_share_it() {
+    for cpu in 0..8 {
+        let tree = format!(
+            "{CPU}/online: 0-7\n\
+             {CPU}/cpu{{0-7}}/topology/thread_siblings_list: {{1}}\n\
+             {CPU}/cpu{cpu}/cache/index3/level: 3\n\
+             {CPU}/cpu{cpu}/cache/index3/type: Unified\n\
+             {CPU}/cpu{cpu}/cache/index3/size: 8192K\n\
+             {CPU}/cpu{cpu}/cache/index3/shared_cpu_list: 0-7\n"
+        );
+        let Survey { machine, remedies } = surveyed(&tree);
+        assert_eq!(sets(&machine, GroupBy::Llc), ["0-7"], "{tree}");
+        let contradict = remedies.iter().find(|text| text.contains("contradict"));
+        assert_eq!(contradict, None, "{tree}");
+    }
+}
+
+#[test]
+fn a_cpu_without_a_cache_folder_shares_the_cache_whose_sharing_no_file_tells() {
+    let tree = format!(
+        "{CPU}/online: 0-7\n\
+         {CPU}/cpu{{0-7}}/topology/thread_siblings_list: {{1}}\n\
+         {CPU}/cpu{{0-3}}/topology/physical_package_id: 0\n\
+         {CPU}/cpu{{4-7}}/topology/physical_package_id: 1\n\
+         {CPU}/cpu{{1,3-5,7}}/cache/index3/level: 3\n\
+         {CPU}/cpu{{1,3-5,7}}/cache/index3/type: Unified\n\
+         {CPU}/cpu{{1,3-5,7}}/cache/index3/size: 8192K\n\
+         {CPU}/cpu{{1,3-5,7}}/cache/index3/shared_cpu_map: 00\n"
+    );
+    let Survey { machine, remedies } = surveyed(&tree);
+    assert_eq!(sets(&machine, GroupBy::Llc), ["0-3", "4-7"]);
+    let assumed = remedies.iter().any(|text| text.contains("CPUs 0,2,6"));
+    assert!(assumed, "{remedies:?}");
 }

@@ -1,7 +1,8 @@
 //! Sets of CPUs, derived from the possibly contradictory files of each CPU.
 //!
 //! Input: for each CPU, the set that its file claims (its core, or the CPUs that share its cache), if any. Output: disjoint
-//! sets. Two CPUs belong together if both claim so. A CPU without a claim joins a set if at least half of the members claim it.
+//! sets. Two CPUs belong together if both claim so. A CPU without a claim joins a set if at least half of the members that have a
+//! claim name it.
 
 use std::collections::BTreeMap;
 
@@ -65,14 +66,18 @@ pub(super) fn sets(claims: &Claims) -> (Vec<CpuSet>, CpuSet) {
         }
     }
     let mut sets = joined.sets(known().map(|(cpu, _)| cpu));
+    // Members that join below have no claim, and no vote on others.
+    let voters: Vec<usize> = sets.iter().map(CpuSet::len).collect();
     let silent = claims.iter().filter(|(_, claimed)| claimed.is_none());
     for (cpu, _) in silent {
         let counts = |member: &CpuId| {
             let claimed = claims.get(member).and_then(Option::as_ref);
             claimed.is_some_and(|set| set.contains(*cpu))
         };
-        let most = |set: &&mut CpuSet| 2 * set.iter().filter(counts).count() >= set.len();
-        if let Some(set) = sets.iter_mut().find(most) {
+        let most = |(set, voters): &(&mut CpuSet, &usize)| {
+            2 * set.iter().filter(counts).count() >= **voters
+        };
+        if let Some((set, _)) = sets.iter_mut().zip(&voters).find(most) {
             set.insert(*cpu);
         }
     }
@@ -130,6 +135,12 @@ mod tests {
         assert_eq!(agreed(&["0-2", "0-1", "2-3", "2-3"]), of("0-1 2-3", "0"));
         assert_eq!(agreed(&["0-3", "0-1,3", "2", "-"]), of("0-1,3 2", "0"));
         assert_eq!(agreed(&["-", "-"]), of("", ""));
+        // One claim is enough for all CPUs that it names.
+        assert_eq!(agreed(&["0-3", "-", "-", "-"]), of("0-3", ""));
+        assert_eq!(
+            agreed(&["-", "-", "0-5", "-", "-", "-", "6-7", "-"]),
+            of("0-5 6-7", "")
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use countersteer_model::cpuset::CpuSet;
+use countersteer_model::units::CpuId;
 
 use super::caches::{CacheFacts, LEVELS, USUAL_KIB};
 use super::classify::CoreClass;
@@ -14,10 +15,8 @@ use super::tree::SysRoot;
 
 /// Fills in caches that CPUs lack but others of their type have, or that the kernel does not know.
 pub(super) fn complete(tree: &SysRoot<'_>, cpus: &mut [CpuFacts], classes: &[CoreClass]) {
-    for class in classes {
-        for level in 2..=LEVELS {
-            as_others_of_the_type(tree, cpus, class, level);
-        }
+    for level in 2..=LEVELS {
+        as_others_of_the_type(tree, cpus, classes, level);
     }
     let blank = |cpu: &CpuFacts| cpu.outer.is_empty();
     let mut sockets: BTreeMap<u64, CpuSet> = BTreeMap::new();
@@ -46,23 +45,46 @@ const fn assumed(level: u32, size_kib: u32, cpus: CpuSet) -> CacheFacts {
         ways: 0,
         cpus,
         guessed: true,
+        usual: true,
     }
 }
 
 /// Gives CPUs without a cache of a level the caches of others of their type: equal in size and number of sharers.
-fn as_others_of_the_type(tree: &SysRoot<'_>, cpus: &mut [CpuFacts], class: &CoreClass, level: u32) {
-    let rows = class.rows.iter().copied();
-    let lacks = |row: &usize| cpus[*row].at_level(level).is_none();
-    let (without, with): (Vec<usize>, Vec<usize>) = rows.partition(lacks);
-    let model = with.first().and_then(|row| cpus[*row].at_level(level));
-    let Some(model) = model.cloned().filter(|_| !without.is_empty()) else {
-        return;
-    };
-    let named: CpuSet = without.iter().map(|row| cpus[*row].os).collect();
-    let what = format!(
-        "No file has level-{level} caches of some CPUs, as others of their type have them: assumed"
-    );
-    tree.remedy(what, format!("CPUs {named}"));
+fn as_others_of_the_type(
+    tree: &SysRoot<'_>,
+    cpus: &mut [CpuFacts],
+    classes: &[CoreClass],
+    level: u32,
+) {
+    // Types that share a cache where it is known share the assumed ones, too.
+    let mut models: BTreeMap<Option<CpuId>, (CacheFacts, Vec<usize>)> = BTreeMap::new();
+    for class in classes {
+        let rows = class.rows.iter().copied();
+        let lacks = |row: &usize| cpus[*row].at_level(level).is_none();
+        let (without, with): (Vec<usize>, Vec<usize>) = rows.partition(lacks);
+        let model = with.first().and_then(|row| cpus[*row].at_level(level));
+        let Some(model) = model.cloned().filter(|_| !without.is_empty()) else {
+            continue;
+        };
+        let named: CpuSet = without.iter().map(|row| cpus[*row].os).collect();
+        let what = format!(
+            "No file has level-{level} caches of some CPUs, as others of their type have them: assumed"
+        );
+        tree.remedy(what, format!("CPUs {named}"));
+        let without = join_the_usual(cpus, &with, without, level);
+        let model = models
+            .entry(model.cpus.lowest())
+            .or_insert_with(|| (model, Vec::new()));
+        model.1.extend(without);
+    }
+    for (model, mut rows) in models.into_values() {
+        rows.sort_unstable();
+        like(cpus, &model, rows);
+    }
+}
+
+/// Gives CPUs without a cache caches like a model.
+fn like(cpus: &mut [CpuFacts], model: &CacheFacts, without: Vec<usize>) {
     let mut open: BTreeMap<u64, CpuSet> = BTreeMap::new();
     let mut done: CpuSet = CpuSet::default();
     let mut sets = Vec::new();
@@ -82,7 +104,7 @@ fn as_others_of_the_type(tree: &SysRoot<'_>, cpus: &mut [CpuFacts], class: &Core
     sets.extend(open.into_values().filter(|set| !set.is_empty()));
     for set in sets {
         for cpu in cpus.iter_mut().filter(|cpu| set.contains(cpu.os)) {
-            let cache = assumed(level, model.size_kib, set.clone());
+            let cache = assumed(model.level, model.size_kib, set.clone());
             cpu.outer.push(CacheFacts {
                 ways: model.ways,
                 ..cache
@@ -90,4 +112,39 @@ fn as_others_of_the_type(tree: &SysRoot<'_>, cpus: &mut [CpuFacts], class: &Core
             cpu.outer.sort_by_key(|c| c.level);
         }
     }
+}
+
+/// Adds CPUs to the cache of their socket if no file tells which CPUs share that; returns the rows of the other CPUs.
+fn join_the_usual(
+    cpus: &mut [CpuFacts],
+    with: &[usize],
+    without: Vec<usize>,
+    level: u32,
+) -> Vec<usize> {
+    let mut sockets: BTreeMap<u64, CacheFacts> = BTreeMap::new();
+    for cpu in with.iter().map(|row| &cpus[*row]) {
+        // Caches of level 2 belong to a core, whose siblings have the same.
+        if let Some(cache) = cpu.at_level(level).filter(|c| c.usual && level > 2) {
+            sockets.entry(cpu.package).or_insert_with(|| cache.clone());
+        }
+    }
+    let (joining, rest): (Vec<usize>, _) = without
+        .into_iter()
+        .partition(|row| sockets.contains_key(&cpus[*row].package));
+    for cpu in joining.iter().map(|row| &cpus[*row]) {
+        if let Some(cache) = sockets.get_mut(&cpu.package) {
+            cpu.core
+                .iter()
+                .for_each(|sibling| cache.cpus.insert(sibling));
+        }
+    }
+    for cpu in cpus.iter_mut() {
+        let joined = sockets.get(&cpu.package);
+        if let Some(cache) = joined.filter(|cache| cache.cpus.contains(cpu.os)) {
+            cpu.outer.retain(|old| old.level != level);
+            cpu.outer.push(cache.clone());
+            cpu.outer.sort_by_key(|c| c.level);
+        }
+    }
+    rest
 }

@@ -24,6 +24,8 @@ pub(super) struct CacheFacts {
     pub(super) cpus: CpuSet,
     /// True if its size, or even its existence, is unknown to the kernel: common with device trees.
     pub(super) guessed: bool,
+    /// True if no file tells the CPUs that share it, which are then the usual ones.
+    pub(super) usual: bool,
 }
 
 impl CacheFacts {
@@ -145,14 +147,16 @@ pub(super) fn agreed(
         let placed: CpuSet = sets.iter().flat_map(CpuSet::iter).collect();
         let rest = at_level.keys().filter(|cpu| !placed.contains(**cpu));
         let rest: CpuSet = rest.copied().collect();
+        let claimed = sets.len();
         sets.extend(usual_sharing(level, &rest, cpus, cores));
-        for set in &sets {
+        for (nth, set) in sets.iter().enumerate() {
             let entries: Vec<&CacheFolder> = set
                 .iter()
                 .filter_map(|c| at_level.get(&c).copied())
                 .collect();
             let part = set.lowest().and_then(|cpu| cpus.get(&cpu)?.part);
-            let cache = cache(level, set, &entries, part);
+            let mut cache = cache(level, set, &entries, part);
+            cache.usual = nth >= claimed;
             for cpu in set.iter() {
                 known.by_cpu.entry(cpu).or_default().push(cache.clone());
             }
@@ -220,6 +224,7 @@ fn cache(level: u32, cpus: &CpuSet, entries: &[&CacheFolder], part: Option<ArmPa
         ways: most_common(entries.iter().filter_map(|e| e.ways)).unwrap_or(0),
         cpus: cpus.clone(),
         guessed: size.is_none(),
+        usual: false,
     }
 }
 

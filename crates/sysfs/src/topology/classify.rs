@@ -243,8 +243,11 @@ fn split<V: Ord + Copy>(cpus: &[CpuFacts], groups: Vec<Alike>, fact: &Fact<'_, V
     groups.into_iter().flat_map(of_group).collect()
 }
 
-/// Returns the row of `among` with the most known facts in common with a CPU; among equals, the nearest by number.
+/// Returns the row of `among` with the most known facts in common with a CPU; among equals, the nearest by number. Siblings have
+/// equal facts and count from the first of them, so that they remain together.
 fn most_like(cpus: &[CpuFacts], row: usize, among: &[usize]) -> usize {
+    let first = cpus[row].core.lowest().unwrap_or(cpus[row].os);
+    let row = cpus.partition_point(|cpu| cpu.os < first);
     let likeness = |other: usize| {
         let [a, b] = [row, other].map(|row| &cpus[row]);
         let llc = |cpu: &CpuFacts| cpu.outer.last().map(|c| c.cpus.clone());
