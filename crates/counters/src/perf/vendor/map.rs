@@ -40,6 +40,9 @@ pub(super) fn mapped(map: &Path, processor: &str) -> Result<Vec<PathBuf>, Vendor
         {
             return Err(bad(format!("`{file}` leads out of the folder")));
         }
+        if !fields.get(3).copied().is_none_or(has_events) {
+            continue;
+        }
         let pattern = pattern(processors).map_err(bad)?;
         if pattern.is_match(processor) || design.as_deref().is_some_and(|p| pattern.is_match(p)) {
             let named = folder.join(relative);
@@ -50,6 +53,13 @@ pub(super) fn mapped(map: &Path, processor: &str) -> Result<Vec<PathBuf>, Vendor
         }
     }
     Ok(files)
+}
+
+/// True if files of a kind list events, as `core`, `hybridcore`, `offcore` and `uncore experimental` do. Those of `metrics` and
+/// of `retire latency` have another form.
+fn has_events(kind: &str) -> bool {
+    let kind = kind.to_ascii_lowercase();
+    kind.is_empty() || kind.contains("core") || kind == "fp_arith_inst"
 }
 
 /// Returns the regular expression for the processors of a map's line. It ignores a further suffix of a processor's name (its

@@ -147,6 +147,44 @@ fn a_folder_is_read_by_its_map_and_not_left() {
 }
 
 #[test]
+fn a_folder_of_intel_has_files_of_metrics_that_are_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write(
+        "mapfile.csv",
+        "Family-model,Version,Filename,EventType,Core Type,Native Model ID,Core Role Name\n\
+         GenuineIntel-6-55-[5-9A-F],V1.25,/CLX/events/core.json,core,,,\n\
+         GenuineIntel-6-55-[5-9A-F],V1.25,/CLX/events/inst.json,fp_arith_inst,,,\n\
+         GenuineIntel-6-55-[5-9A-F],V1.25,/CLX/events/uncore.json,uncore experimental,,,\n\
+         GenuineIntel-6-55-[5-9A-F],V1.0,/CLX/metrics/metrics.json,metrics,,,\n\
+         GenuineIntel-6-55-[5-9A-F],V1.08,/CLX/metrics/latency.json,retire latency,,,\n\
+         GenuineIntel-6-97,V1.40,/ADL/events/atom.json,hybridcore,0x20,0x000001,Atom\n",
+    );
+    let event = |name: &str| {
+        format!(r#"{{"Header": {{}}, "Events": [{{"EventCode": "1", "EventName": "{name}"}}]}}"#)
+    };
+    for file in ["core", "inst", "uncore"] {
+        write(&format!("CLX/events/{file}.json"), &event(file));
+    }
+    write("ADL/events/atom.json", &event("atom"));
+    write(
+        "CLX/metrics/metrics.json",
+        r#"{"Header": {}, "Metrics": [{"MetricName": "CPI"}]}"#,
+    );
+    write("CLX/metrics/latency.json", r#"{"Header": {}, "Data": {}}"#);
+    let names = |processor: &str| -> Vec<String> {
+        let events = load(folder.path(), processor).unwrap().into_iter();
+        events.map(|e| e.name).collect()
+    };
+    assert_eq!(names("GenuineIntel-6-55-7"), ["core", "inst", "uncore"]);
+    assert_eq!(names("GenuineIntel-6-97-2"), ["atom"]);
+}
+
+#[test]
 fn a_folder_of_the_kernel_has_folders_of_processors_and_common_events() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
