@@ -4,7 +4,7 @@ use crate::cpuset::CpuSet;
 use crate::units::CpuId;
 
 /// Mapping of CPU numbers between the kernel and the topology.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuNumbers {
     /// Kernel's number of each CPU, indexed by the topology's number.
     os: Vec<CpuId>,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use countersteer_model::events::EVENTS;
 
-use crate::record::{ReadingRow, Record, VirtualRow};
+use crate::record::{KernelCpus, ReadingRow, Record, VirtualRow};
 
 /// Quantity that was counted, with its values over time.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,10 +87,10 @@ impl CountOwner {
         }
     }
 
-    fn label(&self, name: &str) -> String {
+    fn label(&self, name: &str, kernel: &KernelCpus) -> String {
         match self {
             Self::Thread(id) | Self::Process(id) => format!("{name} ({id})"),
-            Self::Cpu(cpu) => format!("CPU {cpu}"),
+            Self::Cpu(cpu) => format!("CPU {}", kernel.cpu(*cpu)),
             Self::Named(name) => name.to_string(),
         }
     }
@@ -136,6 +136,7 @@ fn lines(
     instructions: &Instructions,
     value: impl Fn(&ReadingRow) -> Option<f64>,
 ) -> Vec<CountedLine> {
+    let kernel = record.kernel_cpus();
     let mut lines: BTreeMap<CountedKey, CountedLine> = BTreeMap::new();
     for row in &record.readings {
         let Some(value) = value(row).filter(|v| v.is_finite()) else {
@@ -147,7 +148,7 @@ fn lines(
             instructions: instructions.at(&owner, row.at_ns),
             value,
         };
-        let label = owner.label(&row.name);
+        let label = owner.label(&row.name, &kernel);
         let line = lines.entry((owner, Arc::clone(&row.core_type)));
         let line = line.or_insert_with(|| CountedLine {
             owner: label,
@@ -168,6 +169,7 @@ fn in_order(lines: impl Iterator<Item = CountedLine>) -> Vec<CountedLine> {
 }
 
 fn virtuals(record: &Record, instructions: &Instructions) -> Vec<CountedMeasure> {
+    let kernel = record.kernel_cpus();
     let mut measures: Vec<(CountedMeasure, BTreeMap<CountOwner, CountedLine>)> = Vec::new();
     for row in &record.virtuals {
         let known = measures.iter().position(|(m, _)| m.name == row.name);
@@ -186,7 +188,7 @@ fn virtuals(record: &Record, instructions: &Instructions) -> Vec<CountedMeasure>
             instructions: instructions.at(&owner, row.at_ns),
             value: row.value,
         };
-        let label = owner.label(&row.place);
+        let label = owner.label(&row.place, &kernel);
         let line = measures[at].1.entry(owner).or_insert_with(|| CountedLine {
             owner: label,
             core_type: Arc::from(""),
@@ -205,10 +207,11 @@ fn virtuals(record: &Record, instructions: &Instructions) -> Vec<CountedMeasure>
 /// Returns the totals by owner and core type, in the order of the lines.
 #[must_use]
 pub fn totals(record: &Record) -> Vec<Total> {
+    let kernel = record.kernel_cpus();
     let mut totals: BTreeMap<CountedKey, Total> = BTreeMap::new();
     for row in &record.readings {
         let owner = CountOwner::of(row);
-        let label = owner.label(&row.name);
+        let label = owner.label(&row.name, &kernel);
         let total = totals.entry((owner, Arc::clone(&row.core_type)));
         let total = total.or_insert_with(|| Total {
             owner: label,

@@ -19,7 +19,7 @@ use countersteer_model::topology::Topology;
 use maud::Markup;
 
 use crate::error::ReportError;
-use crate::record::Record;
+use crate::record::{KernelCpus, Record};
 use crate::table::PolicySummary;
 
 pub(crate) use curves::{classified, curve_plot};
@@ -81,6 +81,12 @@ impl<'a> ChartRuns<'a> {
             .iter()
             .find(|r| r.manifest.policy == policy)
             .copied()
+    }
+
+    /// Returns the kernel's numbers of the machine's CPUs.
+    fn kernel_cpus(&self) -> KernelCpus {
+        let first = self.records.first();
+        first.map_or_else(KernelCpus::default, |record| record.kernel_cpus())
     }
 
     /// Returns the records to draw, the topology, and the duration of the longest of them in ns. `None` without a record.

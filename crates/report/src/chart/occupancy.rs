@@ -33,6 +33,7 @@ fn draw(experiment: &ChartRuns<'_>) -> Result<Option<Markup>, ReportError> {
         return Ok(None);
     };
     let common = common_programs(records);
+    let kernel = experiment.kernel_cpus();
     let mut figures = Vec::new();
     for record in records {
         let names = programs(record);
@@ -52,7 +53,7 @@ fn draw(experiment: &ChartRuns<'_>) -> Result<Option<Markup>, ReportError> {
                 let wide = plot(&title, &held[cache], &names, size, end_ns, false)?;
                 let narrow = plot(&title, &held[cache], &names, size, end_ns, true)?;
                 plots.push((
-                    format!("{} · CPUs {}", group.name, group.cpus),
+                    format!("{} · CPUs {}", group.name, kernel.list(&group.cpus)),
                     wide + &narrow,
                 ));
             }

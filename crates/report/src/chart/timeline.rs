@@ -94,10 +94,9 @@ fn by_cpu(experiment: &ChartRuns<'_>) -> Result<Option<Markup>, ReportError> {
     };
     let common = common_programs(records);
     let shown = topology.cpus.len().min(ROWS);
-    let rows: Vec<String> = topology.cpus[..shown]
-        .iter()
-        .map(|c| cpu_label(topology, c.id))
-        .collect();
+    let kernel = experiment.kernel_cpus();
+    let label = |cpu: CpuId| format!("{} {}", cpu_kind(topology, cpu), kernel.cpu(cpu.0));
+    let rows: Vec<String> = topology.cpus[..shown].iter().map(|c| label(c.id)).collect();
     let place = |i: usize| {
         (
             topology.llc_of(CpuId(i as u32)),
@@ -155,11 +154,10 @@ fn place_kind(topology: &Topology) -> GroupBy {
     }
 }
 
-fn cpu_label(topology: &Topology, cpu: CpuId) -> String {
-    let kind = topology
+fn cpu_kind(topology: &Topology, cpu: CpuId) -> &str {
+    topology
         .group_of(cpu, place_kind(topology))
-        .map_or("", |g| g.name.as_str());
-    format!("{kind} {}", cpu.0)
+        .map_or("", |g| g.name.as_str())
 }
 
 fn figure(

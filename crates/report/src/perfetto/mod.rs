@@ -20,7 +20,7 @@ use proto::{
 };
 
 use crate::counted::{CountedLine, CountedMeasure, CountedPoint, is_counted, measures};
-use crate::record::{DecisionRow, Record, ThreadIdentity};
+use crate::record::{DecisionRow, KernelCpus, Record, ThreadIdentity};
 
 /// Sequence id of all packets, since there is only one writer.
 const SEQUENCE: u32 = 1;
@@ -45,6 +45,7 @@ const MEASURE: u64 = 16;
 #[must_use]
 pub fn export(record: &Record) -> Vec<u8> {
     let topology = record.topology().ok();
+    let kernel = record.kernel_cpus();
     let identities = record.identities();
     let mut packets = vec![names(&identities)];
     let counted = is_counted(record);
@@ -53,11 +54,15 @@ pub fn export(record: &Record) -> Vec<u8> {
     } else {
         Vec::new()
     };
-    packets.extend(descriptors(record, topology.as_deref(), &identities));
+    packets.extend(descriptors(
+        record,
+        (topology.as_deref(), &kernel),
+        &identities,
+    ));
     packets.extend(measures.iter().zip(MEASURE..).flat_map(described));
     let mut events = slices(record);
-    events.extend(record.events.iter().filter_map(move_event));
-    events.extend(decisions(record));
+    events.extend((record.events.iter()).filter_map(|row| move_event(&kernel, row)));
+    events.extend(decisions(record, &kernel));
     if counted {
         events.extend(measures.iter().zip(MEASURE..).flat_map(values));
     } else {
@@ -112,7 +117,7 @@ fn thread_name(all: &[ThreadIdentity], t: &ThreadIdentity) -> String {
 
 fn descriptors(
     record: &Record,
-    topology: Option<&Topology>,
+    (topology, kernel): (Option<&Topology>, &KernelCpus),
     identities: &[ThreadIdentity],
 ) -> Vec<TracePacket> {
     let m = &record.manifest;
@@ -142,7 +147,7 @@ fn descriptors(
                     .as_str(),
             )
         });
-        let name = format!("CPU {cpu} {}", core_type.unwrap_or_default());
+        let name = format!("CPU {} {}", kernel.cpu(cpu), core_type.unwrap_or_default());
         tracks.push(named(
             track(CPU, cpu),
             Some(CPUS),
@@ -236,11 +241,12 @@ fn slices(record: &Record) -> Vec<TimedRow> {
     events
 }
 
-fn move_event(row: &crate::record::EventRow) -> Option<TimedRow> {
+fn move_event(kernel: &KernelCpus, row: &crate::record::EventRow) -> Option<TimedRow> {
     let ThreadEventKind::Migrate { from, to } = row.kind else {
         return None;
     };
-    let name = Some(format!("CPU {} → {}", from.0, to.0));
+    let [from, to] = [from, to].map(|cpu| kernel.cpu(cpu.0));
+    let name = Some(format!("CPU {from} → {to}"));
     Some((
         row.at_ns,
         TrackEvent {
@@ -251,33 +257,36 @@ fn move_event(row: &crate::record::EventRow) -> Option<TimedRow> {
 }
 
 /// Returns instants for the decisions that changed a placement. Decisions that repeat the previous one are omitted.
-fn decisions(record: &Record) -> Vec<TimedRow> {
+fn decisions(record: &Record, kernel: &KernelCpus) -> Vec<TimedRow> {
     let mut latest: BTreeMap<u32, &DecisionRow> = BTreeMap::new();
     let changed = record.decisions.iter().filter(|d| {
         let previous = latest.insert(d.thread, d);
         previous.is_none_or(|p| (&p.target, &p.rule) != (&d.target, &d.rule))
     });
-    changed.map(decision).collect()
+    changed.map(|d| decision(kernel, d)).collect()
 }
 
-fn decision(d: &DecisionRow) -> TimedRow {
+fn decision(kernel: &KernelCpus, d: &DecisionRow) -> TimedRow {
     let text = |name: &str, value: &str| DebugAnnotation {
         name: Some(name.into()),
         string_value: Some(value.into()),
         ..DebugAnnotation::default()
     };
-    let number = |prefix: &str, (name, value): &(Arc<str>, f64)| DebugAnnotation {
-        name: Some(format!("{prefix} {name}")),
+    let number = |name: String, value: &f64| DebugAnnotation {
+        name: Some(name),
         double_value: Some(*value),
         ..DebugAnnotation::default()
     };
     let mut notes = vec![
         text("rule", &d.rule),
-        text("cpus", &d.target_cpus.to_string()),
+        text("cpus", &kernel.list(&d.target_cpus)),
     ];
-    notes.extend(d.seen.iter().map(|s| number("saw", s)));
-    notes.extend(d.alternatives.iter().map(|a| number("could", a)));
-    let name = Some(format!("decision: {}", d.target));
+    notes.extend((d.seen.iter()).map(|(name, value)| number(format!("saw {name}"), value)));
+    let could =
+        |(name, value): &(Arc<str>, f64)| number(format!("could {}", kernel.group(name)), value);
+    notes.extend(d.alternatives.iter().map(could));
+    let target = kernel.target(&d.target, &d.target_cpus);
+    let name = Some(format!("decision: {target}"));
     let uuid = track(THREAD, d.thread);
     (
         d.at_ns,

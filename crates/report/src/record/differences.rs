@@ -8,8 +8,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::Record;
 use super::rows::{ClockRow, DecisionRow, ShareRow};
+use super::{KernelCpus, Record};
 
 /// Differences between the decisions of two runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -66,7 +66,7 @@ pub fn compare_decisions(record: &Record, replayed: &[DecisionRow]) -> Differenc
         let row = record.threads.iter().find(|t| t.thread == thread)?;
         Some(row.name.to_string())
     };
-    differences.compare(&record.decisions, replayed, name);
+    differences.compare(&record.decisions, replayed, &record.kernel_cpus(), name);
     differences
 }
 
@@ -76,6 +76,7 @@ impl Differences {
         &mut self,
         recorded: &[DecisionRow],
         replayed: &[DecisionRow],
+        kernel: &KernelCpus,
         name: impl Fn(u32) -> Option<String>,
     ) {
         self.recorded += recorded.len();
@@ -102,7 +103,7 @@ impl Differences {
                         self.elsewhere += usize::from(x.target_cpus != y.target_cpus);
                     }
                     self.first
-                        .get_or_insert_with(|| difference(&name, left, right));
+                        .get_or_insert_with(|| difference((&name, kernel), left, right));
                 }
             }
         }
@@ -122,7 +123,10 @@ pub(super) fn compare_requests(
     differences.shares = count;
     differences.propose(first);
     let step = |row: &ClockRow| row.step;
-    let (count, first) = compare_steps(record, "clocks", &record.clocks, clocks, step, limit);
+    let kernel = record.kernel_cpus();
+    let (count, first) = compare_steps(record, "clocks", &record.clocks, clocks, step, |row| {
+        limit(&kernel, row)
+    });
     differences.clocks = count;
     differences.propose(first);
 }
@@ -166,10 +170,10 @@ fn compare_steps<R: Clone + PartialEq>(
     (other.count(), first)
 }
 
-fn limit(row: &ClockRow) -> String {
+fn limit(kernel: &KernelCpus, row: &ClockRow) -> String {
     row.cpu.map_or_else(
         || "no clock has a limit".into(),
-        |cpu| format!("CPU {cpu} at most {} MHz", row.most_mhz),
+        |cpu| format!("CPU {} at most {} MHz", kernel.cpu(cpu), row.most_mhz),
     )
 }
 
@@ -217,7 +221,7 @@ fn equal(a: &DecisionRow, b: &DecisionRow) -> bool {
 }
 
 fn difference(
-    name: &impl Fn(u32) -> Option<String>,
+    (name, kernel): (&impl Fn(u32) -> Option<String>, &KernelCpus),
     left: Option<&DecisionRow>,
     right: Option<&DecisionRow>,
 ) -> Difference {
@@ -229,20 +233,25 @@ fn difference(
         at_s: at_ns as f64 * 1e-9,
         thread: Some(thread),
         program: name(thread).unwrap_or_default(),
-        recorded: left.map(shown),
-        replayed: right.map(shown),
+        recorded: left.map(|d| shown(kernel, d)),
+        replayed: right.map(|d| shown(kernel, d)),
     }
 }
 
-fn shown(d: &DecisionRow) -> String {
+fn shown(kernel: &KernelCpus, d: &DecisionRow) -> String {
     let list = |pairs: &[(std::sync::Arc<str>, f64)]| {
         pairs
             .iter()
-            .map(|(name, value)| format!("{name} {value}"))
+            .map(|(name, value)| format!("{} {value}", kernel.group(name)))
             .collect::<Vec<_>>()
             .join(", ")
     };
-    let mut text = format!("{} (CPUs {}): {}", d.target, d.target_cpus, d.rule);
+    let target = kernel.target(&d.target, &d.target_cpus);
+    let mut text = format!(
+        "{target} (CPUs {}): {}",
+        kernel.list(&d.target_cpus),
+        d.rule
+    );
     if let Some(weight) = d.weight {
         text += &format!("; weight {weight}");
     }

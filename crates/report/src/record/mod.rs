@@ -12,6 +12,7 @@ mod counting;
 mod differences;
 mod disk;
 mod files;
+mod kernel;
 mod kinds;
 mod live;
 mod manifest;
@@ -29,7 +30,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use countersteer_model::machine::Machine;
 use countersteer_model::profile::Profile;
 use countersteer_model::score::Score;
 use countersteer_model::topology::Topology;
@@ -39,6 +39,7 @@ pub use collector::Collector;
 pub use counting::CountingRecorder;
 pub use differences::{Difference, Differences, compare_decisions};
 pub use disk::write_table;
+pub(crate) use kernel::KernelCpus;
 pub use live::LiveCollector;
 pub use manifest::{Detail, Manifest, NamedText, SCHEMA};
 pub(crate) use reading::Reduction;
@@ -200,11 +201,7 @@ impl Record {
     /// # Errors
     /// Fails if the machine's text inside the record cannot be parsed.
     pub fn topology(&self) -> Result<Arc<Topology>, ReportError> {
-        let machine = &self.manifest.machine;
-        Ok(Arc::new(Topology::new(&Machine::parse(
-            &machine.name,
-            &machine.text,
-        )?)))
+        Ok(Arc::new(Topology::new(&self.machine()?)))
     }
 
     /// Returns the profiles of the run with their file names.

@@ -19,12 +19,13 @@ use super::differences::{Differences, compare_requests};
 use super::rows::{ClockRow, DecisionRow, ShareRow};
 use super::stream::{Cursors, RecordStream};
 use super::words::Words;
-use super::{Detail, Manifest, Record};
+use super::{Detail, KernelCpus, Manifest, Record};
 use crate::error::ReportError;
 
 pub struct ReplayEngine<'a> {
     source: ReplaySource<'a>,
     topology: Arc<Topology>,
+    kernel: KernelCpus,
     next: usize,
     cursors: Cursors,
     words: Words,
@@ -80,9 +81,11 @@ impl<'a> ReplayEngine<'a> {
             });
         }
         let topology = record.topology()?;
+        let kernel = record.kernel_cpus();
         Ok(Self {
             source,
             topology,
+            kernel,
             next: 0,
             cursors: Cursors::default(),
             words: Words::default(),
@@ -129,7 +132,8 @@ impl<'a> ReplayEngine<'a> {
             let cursor = &mut self.cursors.decisions;
             let recorded = take(&self.source.record().decisions, cursor, step, |r| r.step);
             let name = |thread| self.names.get(&thread).map(ToString::to_string);
-            self.differences.compare(recorded, &self.decisions, name);
+            let kernel = &self.kernel;
+            (self.differences).compare(recorded, &self.decisions, kernel, name);
         }
         self.decisions.clear();
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::format::{number, seconds};
 
-/// Explanation of a thread's CPU at a time of the run.
+/// Explanation of a thread's CPU at a time of the run. All CPUs have the kernel's numbers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
     pub program: String,

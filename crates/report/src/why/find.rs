@@ -8,7 +8,7 @@ use super::ThreadMoment;
 use super::answer::{NextMove, WhyFigure};
 
 use crate::error::ReportError;
-use crate::record::{Record, ThreadIdentity};
+use crate::record::{KernelCpus, Record, ThreadIdentity};
 
 /// Returns the threads that `who` may mean: those of a program or executable with this name, or one thread by id. Fails if
 /// there are none.
@@ -185,7 +185,12 @@ fn ipc(record: &Record, thread: u32, at_ns: u64, before: bool) -> Option<f64> {
 }
 
 /// Returns the next migration of a thread after `at_ns`; `None` if there is none.
-pub(super) fn next_move(record: &Record, thread: u32, at_ns: u64) -> Option<NextMove> {
+pub(super) fn next_move(
+    record: &Record,
+    kernel: &KernelCpus,
+    thread: u32,
+    at_ns: u64,
+) -> Option<NextMove> {
     record
         .events
         .iter()
@@ -193,7 +198,7 @@ pub(super) fn next_move(record: &Record, thread: u32, at_ns: u64) -> Option<Next
         .find_map(|e| match e.kind {
             ThreadEventKind::Migrate { to, .. } => Some(NextMove {
                 at_s: e.at_ns as f64 * 1e-9,
-                cpu: to.0,
+                cpu: kernel.cpu(to.0),
             }),
             _ => None,
         })

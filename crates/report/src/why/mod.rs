@@ -13,7 +13,7 @@ use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::CpuId;
 
 use crate::error::ReportError;
-use crate::record::{DecisionRow, Detail, Record, ThreadIdentity, ThreadRow};
+use crate::record::{DecisionRow, Detail, KernelCpus, Record, ThreadIdentity, ThreadRow};
 
 /// Explains the CPU of the thread `who` at `at_s` seconds after the start.
 ///
@@ -42,6 +42,7 @@ pub fn why(record: &Record, who: &str, at_s: f64) -> Result<Explanation, ReportE
     let (identity, state) =
         find::alive(record, &asked, at_ns).ok_or_else(|| not_alive(record, &asked[0], at_s))?;
     let topology = record.topology()?;
+    let kernel = record.kernel_cpus();
     let (cpu, since_ns) = find::place(record, identity.id.0, state, at_ns);
     let core_type = topology
         .cpus
@@ -56,19 +57,19 @@ pub fn why(record: &Record, who: &str, at_s: f64) -> Result<Explanation, ReportE
         program: identity.name.to_string(),
         thread: identity.id.0,
         at_s,
-        cpu,
+        cpu: kernel.cpu(cpu),
         core_type: core_type.unwrap_or_default(),
         llc: topology
             .group_of(CpuId(cpu), GroupBy::Llc)
             .map_or_else(String::new, |g| g.name.clone()),
         since_s: since_ns as f64 * 1e-9,
         runnable: state.runnable,
-        allowed: state.allowed.to_string(),
+        allowed: kernel.list(&state.allowed),
         policy: record.manifest.policy.clone(),
-        decision: decision.map(|d| explained(record, &topology, d)),
+        decision: decision.map(|d| explained(record, (&topology, &kernel), d)),
         before: find::metrics(record, identity.id.0, at_ns, true),
         after: find::metrics(record, identity.id.0, at_ns, false),
-        next_move: find::next_move(record, identity.id.0, at_ns),
+        next_move: find::next_move(record, &kernel, identity.id.0, at_ns),
     })
 }
 
@@ -107,7 +108,11 @@ fn chosen<'a>(topology: &Topology, d: &'a DecisionRow) -> Option<&'a str> {
         .map(|(name, _)| name)
 }
 
-fn explained(record: &Record, topology: &Topology, d: &DecisionRow) -> Decision {
+fn explained(
+    record: &Record,
+    (topology, kernel): (&Topology, &KernelCpus),
+    d: &DecisionRow,
+) -> Decision {
     let chosen = chosen(topology, d);
     let figure = |(name, value): &(std::sync::Arc<str>, f64)| WhyFigure {
         name: name.to_string(),
@@ -115,7 +120,7 @@ fn explained(record: &Record, topology: &Topology, d: &DecisionRow) -> Decision 
     };
     let mut alternatives: Vec<Alternative> = (d.alternatives.iter())
         .map(|(group, value)| Alternative {
-            group: group.to_string(),
+            group: kernel.group(group),
             value: *value,
             chosen: Some(&**group) == chosen,
         })
@@ -135,8 +140,8 @@ fn explained(record: &Record, topology: &Topology, d: &DecisionRow) -> Decision 
     Decision {
         at_s: d.at_ns as f64 * 1e-9,
         since_s: since_ns as f64 * 1e-9,
-        target: d.target.to_string(),
-        cpus: d.target_cpus.to_string(),
+        target: kernel.target(&d.target, &d.target_cpus),
+        cpus: kernel.list(&d.target_cpus),
         weight: d.weight,
         rule: d.rule.to_string(),
         seen: d.seen.iter().map(figure).collect(),

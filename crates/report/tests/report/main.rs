@@ -5,6 +5,7 @@
 mod golden;
 mod hints;
 mod judged;
+mod kernel_cpus;
 mod pages;
 mod records;
 mod synthetic;
