@@ -2,11 +2,14 @@
 //! and `perf script`.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, Read};
 
+use anyhow::Context;
 use countersteer_model::textfile::TextError;
 
 use super::Tasks;
 use super::timeline::{SchedEvent, SchedTimeline};
+use crate::library;
 
 pub fn detects(bytes: &[u8]) -> bool {
     let head = &bytes[..bytes.len().min(1 << 20)];
@@ -15,39 +18,84 @@ pub fn detects(bytes: &[u8]) -> bool {
         .is_ok_and(|text| text.lines().any(|line| line.contains("sched_switch:")))
 }
 
-pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
-    let text = String::from_utf8_lossy(&bytes);
-    let mut timeline = SchedTimeline::default();
-    let mut lost = false;
-    let mut others: BTreeMap<&str, u64> = BTreeMap::new();
-    for (nth, line) in text.lines().enumerate() {
-        lost |= line.contains("LOST ") && line.contains("EVENTS");
+/// Bytes of a line at most. Those of events have a few hundred.
+const LINE: u64 = 1 << 20;
+
+/// Reads a text line by line, because texts of traces are much longer than what is kept of them.
+pub fn read(path: &str, lines: &mut dyn BufRead) -> anyhow::Result<Tasks> {
+    let mut text = TraceText {
+        timeline: SchedTimeline::default(),
+        lost: false,
+        others: BTreeMap::new(),
+    };
+    let mut bytes = Vec::new();
+    for nth in 1.. {
+        bytes.clear();
+        let mut line = Read::take(&mut *lines, LINE);
+        let length = line.read_until(b'\n', &mut bytes);
+        let length = length.with_context(|| library::cannot_read(path.as_ref()))?;
+        if length == 0 {
+            break;
+        }
+        let line = String::from_utf8_lossy(&bytes);
+        let read = if length as u64 == LINE {
+            Err(format!("this line has {LINE} bytes or more"))
+        } else {
+            text.see(line.trim_end_matches(['\n', '\r']))
+                .map_err(String::from)
+        };
+        read.map_err(|why| TextError {
+            line: Some(nth),
+            shown: Some(line.trim_end().chars().take(SHOWN).collect()),
+            ..TextError::value(path, why)
+        })?;
+    }
+    text.tasks(path)
+}
+
+/// Characters of a line that an error shows.
+const SHOWN: usize = 120;
+
+/// What was read of a text.
+struct TraceText {
+    timeline: SchedTimeline,
+    lost: bool,
+    /// Number of events of each kind that is not used.
+    others: BTreeMap<String, u64>,
+}
+
+impl TraceText {
+    fn see(&mut self, line: &str) -> Result<(), &'static str> {
+        self.lost |= line.contains("LOST ") && line.contains("EVENTS");
         let Some((head, event, fields)) = event_of(line) else {
             if let Some(event) = name_of_event(line) {
-                *others.entry(event).or_default() += 1;
+                *self.others.entry(event.to_owned()).or_default() += 1;
             }
-            continue;
+            return Ok(());
         };
-        let at = |why: &str| TextError::at_line(path, &text, nth + 1, why);
-        let time_ns = time_ns(head).ok_or_else(|| at("there is no time before the event"))?;
+        let time_ns = time_ns(head).ok_or("there is no time before the event")?;
         let place = (time_ns, cpu(head));
         let seen = match event {
-            "sched_switch" => switch(&mut timeline, place, fields),
-            _ => wakeup(&mut timeline, place, fields),
+            "sched_switch" => switch(&mut self.timeline, place, fields),
+            _ => wakeup(&mut self.timeline, place, fields),
         };
-        seen.ok_or_else(|| at("the fields of this event are not those of the kernel"))?;
+        seen.ok_or("the fields of this event are not those of the kernel")
     }
-    if timeline.is_empty() {
-        return Err(TextError::value(
-            path,
-            "there is no line with `sched_switch:`",
-        ));
+
+    fn tasks(mut self, path: &str) -> anyhow::Result<Tasks> {
+        if self.timeline.is_empty() {
+            let why = "there is no line with `sched_switch:`";
+            return Err(TextError::value(path, why).into());
+        }
+        for (event, count) in self.others {
+            self.timeline.skip(format!("{count} x {event}"));
+        }
+        let mut warnings = Vec::new();
+        if self.lost {
+            warnings.push("events were lost while this was recorded: times are too short".into());
+        }
+        Ok(self.timeline.tasks(warnings))
     }
-    for (event, count) in others {
-        timeline.skip(format!("{count} x {event}"));
-    }
-    let lost = lost.then(|| "events were lost while this was recorded: times are too short".into());
-    Ok(timeline.tasks(lost.into_iter().collect()))
 }
 
 /// Splits a line into the text before the event, the event's name, and its fields. `None` if the line contains no such

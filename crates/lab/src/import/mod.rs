@@ -12,9 +12,10 @@ mod rt_app;
 mod task_set;
 mod timeline;
 mod trace_dat;
+mod unpacked;
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{self, BufRead, BufReader, Read};
 
 use anyhow::Context;
 use countersteer_files::{name as raw, read};
@@ -61,8 +62,59 @@ struct Tasks {
 pub struct Format {
     pub name: &'static str,
     pub what: &'static str,
+    /// Bytes of a file at most.
+    most: u64,
     detects: fn(&[u8]) -> bool,
-    read: fn(&str, Vec<u8>) -> Result<Tasks, TextError>,
+    /// Refuses files by their heads, before the rest is read.
+    check: fn(&[u8]) -> Result<(), String>,
+    reader: FormatReader,
+}
+
+/// Reader of a format, with the path of the file for errors.
+enum FormatReader {
+    Bytes(fn(&str, Vec<u8>) -> Result<Tasks, TextError>),
+    Lines(fn(&str, &mut dyn BufRead) -> anyhow::Result<Tasks>),
+}
+
+/// Bytes of a file at most that is read whole. Recordings of one minute have some ten million.
+const WHOLE: u64 = 512 << 20;
+
+impl Format {
+    /// Reads a file, of which `head` has been read already.
+    fn read(&self, path: &str, mut head: Vec<u8>, rest: impl Read) -> anyhow::Result<Tasks> {
+        let cannot = || library::cannot_read(path.as_ref());
+        (self.check)(&head).map_err(|why| TextError::value(path, why))?;
+        match self.reader {
+            FormatReader::Bytes(read) => {
+                self.append(rest, &mut head).with_context(cannot)?;
+                Ok(read(path, head)?)
+            }
+            FormatReader::Lines(read) => {
+                let mut lines = BufReader::new((&head[..]).chain(rest)).take(self.most + 1);
+                let tasks = read(path, &mut lines)?;
+                if lines.limit() == 0 {
+                    return Err(self.too_large()).with_context(cannot);
+                }
+                Ok(tasks)
+            }
+        }
+    }
+
+    fn append(&self, rest: impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let left = self.most.saturating_sub(bytes.len() as u64);
+        rest.take(left + 1).read_to_end(bytes)?;
+        if bytes.len() as u64 > self.most {
+            return Err(self.too_large());
+        }
+        Ok(())
+    }
+
+    fn too_large(&self) -> io::Error {
+        read::refused(format!(
+            "it is larger than a file of the format {} may be ({} bytes): record for a shorter time, or fewer events",
+            self.name, self.most
+        ))
+    }
 }
 
 /// All supported formats, in the order of detection.
@@ -70,34 +122,49 @@ pub static FORMATS: [Format; 5] = [
     Format {
         name: "perf",
         what: "perf.data of `perf sched record` or `perf record --switch-events`",
+        most: WHOLE,
         detects: perf_data::detects,
-        read: perf_data::read,
+        check: perf_data::check,
+        reader: FormatReader::Bytes(perf_data::read),
     },
     Format {
         name: "rt-app",
         what: "JSON of rt-app, or of its workgen",
+        most: read::MOST_TEXT,
         detects: rt_app::detects,
-        read: rt_app::read,
+        check: any_head,
+        reader: FormatReader::Bytes(rt_app::read),
     },
     Format {
         name: "ftrace",
         what: "text of ftrace, `trace-cmd report` or `perf script` with sched_switch",
+        most: read::MOST_RECORDING,
         detects: ftrace::detects,
-        read: ftrace::read,
+        check: any_head,
+        reader: FormatReader::Lines(ftrace::read),
     },
     Format {
         name: "trace-cmd",
         what: "trace.dat of `trace-cmd record`, version 6 or 7, with sched_switch",
+        most: WHOLE,
         detects: trace_dat::detects,
-        read: trace_dat::read,
+        check: trace_dat::check,
+        reader: FormatReader::Bytes(trace_dat::read),
     },
     Format {
         name: "perfetto",
         what: "Perfetto trace with sched_switch of linux.ftrace",
+        most: WHOLE,
         detects: perfetto::detects,
-        read: perfetto::read,
+        check: any_head,
+        reader: FormatReader::Bytes(perfetto::read),
     },
 ];
+
+/// Accepts every head, of formats without one.
+fn any_head(_: &[u8]) -> Result<(), String> {
+    Ok(())
+}
 
 /// Options that provide information missing in the file.
 #[derive(Clone, Debug)]
@@ -202,8 +269,7 @@ fn tasks(path: &str, mut stream: impl Read, options: &ImportOptions) -> anyhow::
     let mut head = (&mut stream).take(HEAD);
     head.read_to_end(&mut bytes).with_context(cannot)?;
     let format = find(path, &bytes, options.format.as_deref())?;
-    read::append(stream, &mut bytes, read::MOST_RECORDING).with_context(cannot)?;
-    let read = (format.read)(path, bytes)?;
+    let read = format.read(path, bytes, stream)?;
     let mut warnings = read.warnings;
     let tasks = keep_large(read.tasks, options.min_share, &mut warnings);
     if tasks.is_empty() {

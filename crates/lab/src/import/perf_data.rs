@@ -30,6 +30,11 @@ pub fn detects(bytes: &[u8]) -> bool {
     bytes.starts_with(b"PERFILE2") || bytes.starts_with(b"2ELIFREP")
 }
 
+/// Refuses files that were written to a pipe, are compressed, or have no header.
+pub fn check(head: &[u8]) -> Result<(), String> {
+    header::check(head)
+}
+
 pub fn read(path: &str, mut bytes: Vec<u8>) -> Result<Tasks, TextError> {
     let names = header::names_of_events(&mut bytes).map_err(|why| TextError::value(path, why))?;
     // Some damaged bytes make the library's 64-bit arithmetic overflow. The panic is reported as damage.

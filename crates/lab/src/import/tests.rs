@@ -1,11 +1,10 @@
 use std::fmt::Write as _;
 
-use prost::Message;
-
 use super::*;
 use crate::Experiment;
 
 mod perf;
+mod perfetto;
 mod trace_dat;
 
 /// `worker` runs 10 ms and sleeps 30 ms, three times. It preempts `hog`, which never sleeps. Times in ms.
@@ -55,7 +54,7 @@ fn ftrace_text() -> String {
 fn tasks(format: &str, bytes: &[u8]) -> Tasks {
     let format = FORMATS.iter().find(|f| f.name == format).unwrap();
     assert!((format.detects)(bytes), "{} is not detected", format.name);
-    (format.read)("x", bytes.to_vec()).unwrap()
+    format.read("x", bytes.to_vec(), io::empty()).unwrap()
 }
 
 /// Checks both tasks. Worker: 40 ms of CPU time in four bursts, three sleeps of 30 ms. Hog: 90 ms without a sleep.
@@ -103,7 +102,8 @@ fn text_of_ftrace_gives_bursts_and_sleeps() {
     switch(END_MS, 7, 'S', 0);
     check(&tasks("ftrace", short.as_bytes()), "trace-cmd");
     let broken = "x-1 [000] 1.000001: sched_switch: what\n";
-    let error = ftrace::read("t.txt", broken.into()).unwrap_err();
+    let error = ftrace::read("t.txt", &mut broken.as_bytes()).unwrap_err();
+    let error = error.downcast_ref::<TextError>().unwrap();
     assert_eq!(error.line, Some(1), "{error}");
 }
 
@@ -133,28 +133,6 @@ fn a_thread_whose_switch_is_missing_ran_until_the_next_one_of_its_cpu() {
 
 fn state_of(letter: char) -> i64 {
     i64::from(letter == 'S')
-}
-
-#[test]
-fn both_forms_of_perfetto_give_what_ftrace_does() {
-    let all = || {
-        let first = (0, 0, 'R', 7);
-        let last = (END_MS, 7, 'S', 0);
-        std::iter::once(first).chain(SWITCHES).chain([last])
-    };
-    let ns = |ms: u64| 5_000_000_000 + ms * 1_000_000;
-    let full = perfetto::full(
-        all().map(|(at, prev, s, next)| {
-            (ns(at), (prev, name(prev), state_of(s)), (next, name(next)))
-        }),
-        WAKES_MS.map(|at| (ns(at), 7)),
-    );
-    check(&tasks("perfetto", &full.encode_to_vec()), "full");
-    let compact = perfetto::compact(
-        all().map(|(at, _, s, next)| (ns(at), state_of(s), next, name(next))),
-        WAKES_MS.map(|at| (ns(at), 7)),
-    );
-    check(&tasks("perfetto", &compact.encode_to_vec()), "compact");
 }
 
 const RT_APP: &str = r#"{
@@ -280,7 +258,8 @@ fn what_cannot_be_read_is_said() {
         "{error}"
     );
     for format in &FORMATS {
-        assert!((format.read)("x", Vec::new()).is_err(), "{}", format.name);
+        let read = format.read("x", Vec::new(), io::empty());
+        assert!(read.is_err(), "{}", format.name);
     }
 }
 
@@ -288,20 +267,57 @@ fn what_cannot_be_read_is_said() {
 fn no_input_makes_a_reader_panic() {
     let [perf, perf_of_several] = perf::examples();
     let ftrace = ftrace_text();
-    let compact =
-        perfetto::compact([(1, 0, 7, "a"), (2, 1, 8, "b")].into_iter(), [(3, 7)]).encode_to_vec();
+    let [compact, packed] = perfetto::examples();
     let trace_dat = trace_dat::example();
     let examples: [(&str, &[&[u8]]); 5] = [
         ("trace-cmd", &[&trace_dat]),
         ("perf", &[&perf, &perf_of_several]),
         ("rt-app", &[RT_APP.as_bytes()]),
         ("ftrace", &[ftrace.as_bytes()]),
-        ("perfetto", &[&compact]),
+        ("perfetto", &[&compact, &packed]),
     ];
     for (name, examples) in examples {
         let format = FORMATS.iter().find(|f| f.name == name).unwrap();
         countersteer_fuzz::storm(name, examples, 1.0, |bytes| {
-            let _ = (format.read)("x", bytes.to_vec());
+            let _ = format.read("x", bytes.to_vec(), io::empty());
         });
     }
+}
+
+/// Stream that must not be read.
+struct Unread;
+
+impl Read for Unread {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        panic!("more than the head of this file is read");
+    }
+}
+
+#[test]
+fn files_are_refused_by_their_heads_or_beyond_their_limits() {
+    let refused = |stream: &mut dyn Read| {
+        let error = import("x", stream, &ImportOptions::default()).unwrap_err();
+        format!("{error:#}")
+    };
+    let head_of = |begin: &[u8]| {
+        let mut head = begin.to_vec();
+        head.resize(HEAD as usize, 0);
+        io::Cursor::new(head)
+    };
+    for (begin, why) in [
+        (&b"PERFILE2"[..], "damaged perf.data: its header"),
+        (b"PERFILE2\x10\0\0\0\0\0\0\0", "written to a pipe"),
+        (b"\x17\x08Dtracing5\0", "its version is 5"),
+        (b"\x17\x08Dtracing6\0", "the format of its pages is missing"),
+        (b"\x17\x08Dtracing7\0", "its compression"),
+    ] {
+        let said = refused(&mut head_of(begin).chain(Unread));
+        assert!(said.contains(why), "{said}");
+    }
+    let said = refused(&mut RT_APP.as_bytes().chain(io::repeat(b' ')));
+    let wanted = "larger than a file of the format rt-app may be (4194304 bytes)";
+    assert!(said.contains(wanted), "{said}");
+    let text = ftrace_text();
+    let said = refused(&mut text.as_bytes().chain(io::repeat(b' ')));
+    assert!(said.contains("x:13: this line has 1048576"), "{said}");
 }

@@ -19,11 +19,20 @@ pub fn detects(bytes: &[u8]) -> bool {
     bytes.starts_with(file::MAGIC)
 }
 
+/// Refuses files of other versions, or without a head.
+pub fn check(head: &[u8]) -> Result<(), String> {
+    file::check(head).map_err(|why| format!("damaged trace.dat: {why}"))
+}
+
 pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
     let damaged = |why: String| TextError::value(path, format!("damaged trace.dat: {why}"));
     let contents = Contents::read(&bytes).map_err(damaged)?;
     if let (Some(text), true) = (&contents.text, contents.cpus.is_empty()) {
-        return ftrace::read(path, text.to_vec());
+        let read = ftrace::read(path, &mut &**text);
+        return read.map_err(|e| match e.downcast::<TextError>() {
+            Ok(error) => error,
+            Err(other) => damaged(other.to_string()),
+        });
     }
     let clock = TraceClock::of(&contents).map_err(|why| TextError::value(path, why))?;
     let mut reader = TraceDatReader::new(&contents);

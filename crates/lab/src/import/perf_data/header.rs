@@ -27,6 +27,16 @@ const COMPRESSED: usize = 27;
 /// Type of a record that is followed by data beyond the size in its header.
 const AUXTRACE: usize = 71;
 
+/// Checks a header before the rest of the file is read.
+pub fn check(bytes: &[u8]) -> Result<(), String> {
+    let little_endian = bytes.starts_with(b"PERFILE2");
+    let head = HeaderView {
+        bytes,
+        little_endian,
+    };
+    head.features().map(drop)
+}
+
 /// Returns the names of the events in the order of their attributes. Clears the bits of all optional sections in the header except
 /// for the event descriptions.
 pub fn names_of_events(bytes: &mut [u8]) -> Result<Vec<String>, String> {
@@ -85,30 +95,33 @@ struct HeaderView<'a> {
 }
 
 impl HeaderView<'_> {
-    fn header(&self) -> Result<PerfSections, String> {
-        let damaged = || "damaged perf.data: its header points outside the file".to_owned();
+    /// Checks the words of the header that are the same for every length of the file. Returns the bits of the optional sections.
+    fn features(&self) -> Result<u64, String> {
+        let word = |at| self.word(at).filter(|_| self.bytes.len() >= END);
         if self.word(HEADER_SIZE_AT) == Some(16) {
             return Err(
                 "this perf.data was written to a pipe: write it to a file with `perf record -o FILE`"
                     .into(),
             );
         }
-        let (_, attrs_size) = self.section(ATTRS_AT).ok_or_else(damaged)?;
         // Attributes of the oldest kernels have 64 bytes; another section follows them.
-        let attr_size = self
-            .word(ATTR_SIZE_AT)
-            .filter(|size| (80..=attrs_size as u64).contains(size));
-        attr_size.ok_or_else(damaged)?;
-        let data = self.section(DATA_AT).ok_or_else(damaged)?;
-        let features = self
-            .word(FEATURES_AT)
-            .filter(|_| self.bytes.len() >= END)
-            .ok_or_else(damaged)?;
-        let has = |bit: usize| features >> bit & 1 == 1;
-        if has(COMPRESSED) {
+        let attrs_size = word(ATTRS_AT + 8).unwrap_or(0);
+        let attr_size = word(ATTR_SIZE_AT).filter(|size| (80..=attrs_size).contains(size));
+        let features = word(FEATURES_AT).filter(|_| attr_size.is_some());
+        let features =
+            features.ok_or("damaged perf.data: its header has no attributes of events")?;
+        if features >> COMPRESSED & 1 == 1 {
             return Err("this perf.data is compressed: record without `-z`".into());
         }
-        let descriptions = if has(EVENT_DESC) {
+        Ok(features)
+    }
+
+    fn header(&self) -> Result<PerfSections, String> {
+        let damaged = || "damaged perf.data: its header points outside the file".to_owned();
+        let features = self.features()?;
+        self.section(ATTRS_AT).ok_or_else(damaged)?;
+        let data = self.section(DATA_AT).ok_or_else(damaged)?;
+        let descriptions = if features >> EVENT_DESC & 1 == 1 {
             let before = (features & ((1 << EVENT_DESC) - 1)).count_ones() as usize;
             let entry = data.0 + data.1 + 16 * before;
             Some(self.section(entry).ok_or_else(damaged)?)

@@ -390,3 +390,32 @@ fn files_of_trace_cmd_that_are_not_read_say_why() {
             && trace_dat::check_clock("mono", false).is_ok()
     );
 }
+
+#[test]
+fn few_packed_bytes_do_not_stand_for_very_many() {
+    let mut bytes = file(FORMS[3]);
+    let zstd = bytes.windows(4).position(|w| w == b"\x28\xb5\x2f\xfd");
+    let length = zstd.unwrap() - 4;
+    bytes[length..length + 4].copy_from_slice(&0x7fff_ffff_u32.to_le_bytes());
+    let refused = trace_dat::read("t.dat", bytes).unwrap_err().to_string();
+    let wanted = "more than 67108864 bytes unpacked";
+    assert!(refused.contains(wanted), "{refused}");
+}
+
+#[test]
+fn the_same_pages_are_not_those_of_two_cpus() {
+    let bytes = file(FORMS[0]);
+    let at = |mark: &[u8]| bytes.windows(mark.len()).position(|w| w == mark).unwrap();
+    let (options, places) = (at(b"options  \0"), at(b"flyrecord\0") + 10);
+    // Pages of a second CPU, at the same place.
+    let place = [
+        (places as u64 + 32).to_le_bytes(),
+        (PAGE as u64).to_le_bytes(),
+    ]
+    .concat();
+    let mut twice = [&bytes[..places], &place, &place, &bytes[places + 16..]].concat();
+    twice[options - 4] = 2;
+    let refused = trace_dat::read("t.dat", twice).unwrap_err().to_string();
+    let wanted = "the pages of CPU 1 at byte";
+    assert!(refused.contains(wanted), "{refused}");
+}

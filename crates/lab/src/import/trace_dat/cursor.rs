@@ -35,6 +35,11 @@ impl<'a> FileCursor<'a> {
         Ok(Self { bytes, at, order })
     }
 
+    /// Returns the offset of the next byte.
+    pub fn at(self) -> u64 {
+        self.at as u64
+    }
+
     pub fn take(&mut self, length: u64) -> Result<&'a [u8], String> {
         let taken = usize::try_from(length)
             .ok()

@@ -3,11 +3,9 @@
 //! Version 6 stores its parts in a fixed order. Version 7 stores sections, which options point to and which may be compressed.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
-use std::io::Read;
+use std::collections::{BTreeMap, BTreeSet};
 
-use countersteer_files::read::MOST_RECORDING;
-
+use super::super::unpacked::UnpackedBytes;
 use super::cursor::{ByteOrder, FileCursor};
 
 pub const MAGIC: &[u8] = b"\x17\x08Dtracing";
@@ -44,22 +42,75 @@ pub struct Tsc {
     pub shift: u32,
 }
 
+/// Checks the first bytes of a file.
+///
+/// # Errors
+/// The version is not 6 or 7, or the parts of the version do not follow.
+pub fn check(head: &[u8]) -> Result<(), String> {
+    let TraceDatHead { is_7, mut rest, .. } = TraceDatHead::read(head)?;
+    if !is_7 {
+        return only_page_format(&mut rest);
+    }
+    if rest.text()?.is_empty() {
+        return Err("it does not name its compression".into());
+    }
+    Ok(())
+}
+
+/// Parts that the heads of both versions have.
+struct TraceDatHead<'a> {
+    is_7: bool,
+    order: ByteOrder,
+    /// Bytes of a page of the ring buffer.
+    page: usize,
+    rest: FileCursor<'a>,
+}
+
+impl<'a> TraceDatHead<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Self, String> {
+        let at = MAGIC.len() as u64;
+        let mut head = FileCursor::new(bytes, at, ByteOrder::Little)?;
+        let version = head.text()?;
+        if !["6", "7"].contains(&version.as_str()) {
+            return Err(format!(
+                "its version is {}, not 6 or 7",
+                version.escape_debug()
+            ));
+        }
+        let order = match head.byte()? {
+            0 => ByteOrder::Little,
+            _ => ByteOrder::Big,
+        };
+        let mut rest = FileCursor::new(bytes, head.at(), order)?;
+        let _long_bytes = rest.byte()?;
+        Ok(Self {
+            is_7: version == "7",
+            order,
+            page: rest.word()? as usize,
+            rest,
+        })
+    }
+}
+
+fn only_page_format(head: &mut FileCursor<'_>) -> Result<(), String> {
+    if head.take(12)? != b"header_page\0" {
+        return Err("the format of its pages is missing".into());
+    }
+    Ok(())
+}
+
 impl<'a> Contents<'a> {
     /// Reads a file of version 6 or 7.
     ///
     /// # Errors
     /// The file has another version, ends early, or is compressed by something else than zstd.
     pub fn read(bytes: &'a [u8]) -> Result<Self, String> {
-        let at = MAGIC.len() as u64;
-        let mut head = FileCursor::new(bytes, at, ByteOrder::Little)?;
-        let version = head.text()?;
-        let order = match head.byte()? {
-            0 => ByteOrder::Little,
-            _ => ByteOrder::Big,
-        };
-        let mut head = FileCursor::new(bytes, at + version.len() as u64 + 2, order)?;
-        let _long_bytes = head.byte()?;
-        let page = head.word()? as usize;
+        let TraceDatHead {
+            is_7,
+            order,
+            page,
+            rest: head,
+        } = TraceDatHead::read(bytes)?;
         let mut contents = Self {
             order,
             page_format: String::new(),
@@ -73,15 +124,10 @@ impl<'a> Contents<'a> {
             lost: 0,
             not_kept: BTreeSet::new(),
         };
-        match version.as_str() {
-            "6" => contents.read_version_6(bytes, head)?,
-            "7" => contents.read_version_7(bytes, head)?,
-            _ => {
-                return Err(format!(
-                    "its version is {}, not 6 or 7",
-                    version.escape_debug()
-                ));
-            }
+        if is_7 {
+            contents.read_version_7(bytes, head)?;
+        } else {
+            contents.read_version_6(bytes, head)?;
         }
         Ok(contents)
     }
@@ -108,9 +154,12 @@ impl<'a> Contents<'a> {
                 _ => return Err("there are no events behind its head".into()),
             }
         }
+        let mut places = Places::default();
         for cpu in 0..cpus {
             let (at, length) = (head.long()?, head.long()?);
-            let pages = FileCursor::new(bytes, at, self.order)?.take(length)?;
+            let mut data = FileCursor::new(bytes, at, self.order)?;
+            let pages = data.take(length)?;
+            places.add(&format!("the pages of CPU {cpu}"), at, data.at())?;
             self.cpus.push((cpu, Cow::Borrowed(pages)));
         }
         Ok(())
@@ -138,10 +187,12 @@ impl<'a> Contents<'a> {
     fn read_version_7(&mut self, bytes: &'a [u8], mut head: FileCursor<'a>) -> Result<(), String> {
         let codec = head.text()?;
         let _version_of_codec = head.text()?;
-        let file = Sections {
+        let mut file = Sections {
             bytes,
             order: self.order,
             codec,
+            unpacked: UnpackedBytes::of(bytes.len()),
+            places: Places::default(),
         };
         let mut buffers = Vec::new();
         let mut at = head.long()?;
@@ -165,7 +216,7 @@ impl<'a> Contents<'a> {
             };
         }
         for (nth, buffer) in buffers.iter().enumerate() {
-            self.see_buffer(&file, buffer, nth == 0)?;
+            self.see_buffer(&mut file, buffer, nth == 0)?;
         }
         Ok(())
     }
@@ -189,9 +240,7 @@ impl<'a> Contents<'a> {
     }
 
     fn see_page_format(&mut self, head: &mut FileCursor<'_>) -> Result<(), String> {
-        if head.take(12)? != b"header_page\0" {
-            return Err("the format of its pages is missing".into());
-        }
+        only_page_format(head)?;
         self.page_format = head.long_text()?;
         head.take(13)?;
         // The format of an event's head has been the same since pages exist.
@@ -241,7 +290,7 @@ impl<'a> Contents<'a> {
     /// Reads the description of a buffer, and its pages if it is the first one.
     fn see_buffer(
         &mut self,
-        file: &Sections<'a>,
+        file: &mut Sections<'a>,
         bytes: &[u8],
         is_first: bool,
     ) -> Result<(), String> {
@@ -257,7 +306,7 @@ impl<'a> Contents<'a> {
         for _ in 0..buffer.word()? {
             let cpu = buffer.word()?;
             let (at, length) = (buffer.long()?, buffer.long()?);
-            self.cpus.push((cpu, file.pages(section, at, length)?));
+            self.cpus.push((cpu, file.pages(cpu, section, at, length)?));
         }
         Ok(())
     }
@@ -289,47 +338,87 @@ fn lost_of(stats: &str) -> u64 {
         .sum()
 }
 
+/// Places in a file that were read. Each of them is read once, so that the contents of a file do not exceed its length.
+#[derive(Debug, Default)]
+struct Places {
+    /// Ends of the places by their offsets.
+    ends: BTreeMap<u64, u64>,
+}
+
+impl Places {
+    /// Adds a place from its first byte to the one behind its last; `what` names its contents.
+    fn add(&mut self, what: &str, begin: u64, end: u64) -> Result<(), String> {
+        if begin >= end {
+            return Ok(());
+        }
+        let before = self.ends.range(..end).next_back();
+        if before.is_some_and(|(_, other)| *other > begin) {
+            return Err(format!(
+                "{what} at byte {begin} are within another part of the file"
+            ));
+        }
+        self.ends.insert(begin, end);
+        Ok(())
+    }
+}
+
 /// Sections of a file of version 7.
 struct Sections<'a> {
     bytes: &'a [u8],
     order: ByteOrder,
     /// Name of the compression; `none` without.
     codec: String,
+    unpacked: UnpackedBytes,
+    places: Places,
 }
 
 const COMPRESSED: u16 = 1;
 
 impl<'a> Sections<'a> {
     /// Returns the contents of the section at an offset.
-    fn section(&self, at: u64) -> Result<Cow<'a, [u8]>, String> {
+    fn section(&mut self, at: u64) -> Result<Cow<'a, [u8]>, String> {
         let mut head = FileCursor::new(self.bytes, at, self.order)?;
-        let (_id, flags, _description) = (head.short()?, head.short()?, head.word()?);
+        let (id, flags, _description) = (head.short()?, head.short()?, head.word()?);
         let length = head.long()?;
-        if flags & COMPRESSED == 0 {
-            return Ok(Cow::Borrowed(head.take(length)?));
-        }
-        let mut unpacked = Vec::new();
-        self.unpack(&mut head, &mut unpacked)?;
-        Ok(Cow::Owned(unpacked))
+        let contents = if flags & COMPRESSED == 0 {
+            Cow::Borrowed(head.take(length)?)
+        } else {
+            let mut unpacked = Vec::new();
+            self.unpack(&mut head, &mut unpacked)?;
+            Cow::Owned(unpacked)
+        };
+        let what = format!("the contents of section {id}");
+        self.places.add(&what, at, head.at())?;
+        Ok(contents)
     }
 
     /// Returns the pages of one CPU in the section at the offset `section`.
-    fn pages(&self, section: u64, at: u64, length: u64) -> Result<Cow<'a, [u8]>, String> {
+    fn pages(
+        &mut self,
+        cpu: u32,
+        section: u64,
+        at: u64,
+        length: u64,
+    ) -> Result<Cow<'a, [u8]>, String> {
         let mut head = FileCursor::new(self.bytes, section, self.order)?;
         let (_id, flags) = (head.short()?, head.short()?);
         let mut data = FileCursor::new(self.bytes, at, self.order)?;
-        if flags & COMPRESSED == 0 || length == 0 {
-            return Ok(Cow::Borrowed(data.take(length)?));
-        }
-        let mut unpacked = Vec::new();
-        for _ in 0..data.word()? {
-            self.unpack(&mut data, &mut unpacked)?;
-        }
-        Ok(Cow::Owned(unpacked))
+        let pages = if flags & COMPRESSED == 0 || length == 0 {
+            Cow::Borrowed(data.take(length)?)
+        } else {
+            let mut unpacked = Vec::new();
+            for _ in 0..data.word()? {
+                self.unpack(&mut data, &mut unpacked)?;
+            }
+            Cow::Owned(unpacked)
+        };
+        let what = format!("the pages of CPU {cpu}");
+        self.places.add(&what, at, data.at())?;
+        Ok(pages)
     }
 
     /// Unpacks bytes behind their packed and their own length.
-    fn unpack(&self, data: &mut FileCursor<'a>, unpacked: &mut Vec<u8>) -> Result<(), String> {
+    fn unpack(&mut self, data: &mut FileCursor<'a>, unpacked: &mut Vec<u8>) -> Result<(), String> {
         let (packed, length) = (data.word()?, data.word()?);
         let packed = data.take(u64::from(packed))?;
         if self.codec != "zstd" {
@@ -338,15 +427,13 @@ impl<'a> Sections<'a> {
                 self.codec.escape_debug()
             ));
         }
-        let damaged = |e: std::io::Error| format!("its zstd data is damaged: {e}");
-        let reader = zstd::stream::read::Decoder::with_buffer(packed).map_err(damaged)?;
-        let before = unpacked.len() as u64;
-        let read = reader.take(u64::from(length)).read_to_end(unpacked);
-        if read.map_err(damaged)? as u64 != u64::from(length) {
+        self.unpacked.add(u64::from(length))?;
+        let before = unpacked.len();
+        unpacked.resize(before + length as usize, 0);
+        let read = zstd::bulk::decompress_to_buffer(packed, &mut unpacked[before..])
+            .map_err(|e| format!("its zstd data is damaged: {e}"))?;
+        if read != length as usize {
             return Err("its zstd data ends early".into());
-        }
-        if before + u64::from(length) > MOST_RECORDING {
-            return Err(format!("it has more than {MOST_RECORDING} bytes unpacked"));
         }
         Ok(())
     }
