@@ -97,10 +97,14 @@ fn damage_is_reported() {
     assert!(error.contains("checksum"), "{error}");
 }
 
-fn imported(format: TraceFormat, input: &[u8]) -> Result<Vec<WireEvent>, TraceError> {
+fn imported_file(format: TraceFormat, input: &[u8]) -> Result<Vec<u8>, TraceError> {
     let mut writer = TraceWriter::new("memory", Vec::new(), &header())?;
     import("input", format, Cursor::new(input), 0, &mut writer)?;
-    let bytes = writer.finish(Trailer::default())?;
+    writer.finish(Trailer::default())
+}
+
+fn imported(format: TraceFormat, input: &[u8]) -> Result<Vec<WireEvent>, TraceError> {
+    let bytes = imported_file(format, input)?;
     Ok(all(&bytes)?
         .iter()
         .flat_map(|(_, words)| events(words))
@@ -209,6 +213,56 @@ fn what_is_not_of_the_format_is_refused_with_its_line() {
     assert!(error.starts_with("input:2:"), "{error}");
     assert!(imported(TraceFormat::ChampSim, &champsim()[..60]).is_err());
     assert!(imported(TraceFormat::Drmemtrace, b"nothing\n").is_err());
+}
+
+#[test]
+fn a_file_of_another_kind_is_named_with_what_to_do() {
+    let binary: Vec<u8> = [
+        (25_u16, 0_u16, 3_u64),
+        (28, 9, 5),
+        (22, 8, 77),
+        (10, 4, 0x40_1000),
+    ]
+    .iter()
+    .flat_map(|(kind, size, address)| {
+        let head = [kind.to_le_bytes(), size.to_le_bytes()].concat();
+        [head, address.to_le_bytes().to_vec()].concat()
+    })
+    .collect();
+    let text = String::from_utf8_lossy(DRMEMTRACE).repeat(9);
+    let own = imported_file(TraceFormat::Lackey, LACKEY).unwrap();
+    let files: [(&[u8], &str); 9] = [
+        (b"\x1f\x8b\x08\x00\x00", "gunzip"),
+        (b"\xfd7zXZ\x00\x00", "xz -d"),
+        (b"PK\x03\x04\x14\x00", "unzip"),
+        (b"\x28\xb5\x2f\xfd\x04", "zstd -d"),
+        (b"\x04\x22\x4d\x18\x64", "lz4 -d"),
+        (b"PERFILE2\x68\x00", "steer workload import"),
+        (b"\x7fELF\x02\x01", "steer trace record"),
+        (&own, "steer trace info"),
+        (&binary, "-tool view"),
+    ];
+    for (name, format) in TraceFormat::ALL {
+        for (bytes, word) in files {
+            let error = imported(format, bytes).unwrap_err().to_string();
+            assert!(
+                error.starts_with("input is in another format") && error.contains(word),
+                "{name}: {error}"
+            );
+        }
+    }
+    for (format, bytes, word) in [
+        (
+            TraceFormat::ChampSim,
+            text.as_bytes(),
+            "--format drmemtrace",
+        ),
+        (TraceFormat::Lackey, &champsim(), "--format champsim"),
+        (TraceFormat::Drmemtrace, &champsim(), "--format champsim"),
+    ] {
+        let error = imported(format, bytes).unwrap_err().to_string();
+        assert!(error.contains(word), "{error}");
+    }
 }
 
 #[test]

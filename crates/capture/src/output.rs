@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
-use crate::layout::{self, MAX_WINDOWS, PAGE, header, record};
+use crate::layout::{self, ENDED_PROCESS, MAX_WINDOWS, PAGE, header, record};
 use crate::mapping::MappedWords;
 use crate::shared::WindowControl;
 
@@ -117,9 +117,12 @@ impl ThreadFile {
         unsafe { AtomicU64::from_ptr(self.mapping.as_ptr().add(header::IN_CALL)) }
     }
 
-    /// Records how the thread ended.
+    /// Records how the thread ended. The end of the whole process is not revised.
     pub fn end(&mut self, how: u64) {
-        self.mapping.words()[header::ENDED] = how;
+        let ended = &mut self.mapping.words()[header::ENDED];
+        if *ended != ENDED_PROCESS {
+            *ended = how;
+        }
     }
 }
 

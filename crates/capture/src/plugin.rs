@@ -342,6 +342,9 @@ extern "C" fn on_call(
     if exits || execution.is_some() {
         vcpu.send_last(exits);
     }
+    if exits {
+        vcpu.end_process();
+    }
     let Some(execution) = execution else { return };
     vcpu.exec(true);
     // SAFETY: as above.

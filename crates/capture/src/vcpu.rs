@@ -12,7 +12,7 @@ use crate::block::{NO_BLOCK, PackedClasses, TranslatedBlock};
 use crate::branches::Branches;
 use crate::capture::Capture;
 use crate::conflicts::Conflicts;
-use crate::layout::{ENDED_EXEC, ENDED_SELF, Measure, RUNNABLE_LEVELS, record};
+use crate::layout::{ENDED_EXEC, ENDED_PROCESS, ENDED_SELF, Measure, RUNNABLE_LEVELS, record};
 use crate::near::{NO_LINE, Near};
 use crate::output::ThreadFile;
 use crate::reach::ReachStacks;
@@ -363,6 +363,11 @@ impl Vcpu {
     /// Records that the process is about to execute another program, or failed to.
     pub fn exec(&mut self, succeeds: bool) {
         self.file.end(if succeeds { ENDED_EXEC } else { 0 });
+    }
+
+    /// Records that the thread ends its whole process; there is no further callback.
+    pub fn end_process(&mut self) {
+        self.file.end(ENDED_PROCESS);
     }
 
     /// Records that the thread exits; its state is dropped next.

@@ -6,6 +6,7 @@
 pub mod caught;
 pub mod memory;
 pub mod name;
+pub mod packed;
 pub mod read;
 pub mod scratch;
 pub mod write;

@@ -21,7 +21,7 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
 use super::engine;
-use super::layout::{ARENAS, COMMAND_FILE, ENDED_SELF, ONE_ARENA};
+use super::layout::{ARENAS, COMMAND_FILE, ENDED_PROCESS, ENDED_SELF, ONE_ARENA};
 use super::lost::Lost;
 use super::program::PreparedProgram;
 use super::raw::{self, ControlState};
@@ -269,7 +269,8 @@ fn kill_rest(setup: &Setup) {
         return;
     };
     let own = PathBuf::from(engine::start(&setup.qemu).swap_remove(0)).canonicalize();
-    for thread in threads.iter().filter(|t| t.ended != ENDED_SELF) {
+    let remains = |t: &&raw::ThreadLog| ![ENDED_SELF, ENDED_PROCESS].contains(&t.ended);
+    for thread in threads.iter().filter(remains) {
         // The PID may have been reused by another process. No other code of this crate needs a reader of /proc.
         let executable = std::fs::read_link(format!("/proc/{}/exe", thread.pid));
         if executable.is_ok_and(|e| own.as_ref().is_ok_and(|own| *own == e)) {

@@ -147,7 +147,8 @@ pub mod header {
     pub const WINDOW_LENGTH: usize = 5;
     /// The recording's instruction count when the thread started.
     pub const START: usize = 6;
-    /// Ending of the thread: 0 still running or killed, 1 by itself, 2 its process executed another program.
+    /// Ending of the thread: 0 still running, killed, or ended by another thread of its process, otherwise [`super::ENDED_SELF`],
+    /// [`super::ENDED_EXEC`] or [`super::ENDED_PROCESS`].
     pub const ENDED: usize = 7;
     /// Nonzero while the thread does not count in [`super::control::ACTIVE`]: in a system call, before its first instruction and
     /// after its last.
@@ -160,6 +161,8 @@ pub mod header {
 pub const ENDED_SELF: u64 = 1;
 /// Value of [`header::ENDED`] for a process that executed another program, which has a file of its own.
 pub const ENDED_EXEC: u64 = 2;
+/// Value of [`header::ENDED`] for a thread that ended its whole process. QEMU says nothing about the other threads.
+pub const ENDED_PROCESS: u64 = 3;
 
 /// Words of a window's record; every word except [`record::STAMP`] is a sum.
 pub mod record {

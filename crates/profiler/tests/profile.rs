@@ -516,6 +516,29 @@ fn pipelines_and_scripts_are_followed() {
 }
 
 #[test]
+fn processes_that_a_wrapper_has_had_are_not_counted() {
+    let Some((_turn, program)) = programs() else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    // A forked shell that ends, a program that does, and one in a pipeline.
+    for (nth, before) in ["( : )", "name=$(uname -m)", "uname -m | cat >/dev/null"]
+        .into_iter()
+        .enumerate()
+    {
+        let script = directory.path().join(format!("wrapper{nth}"));
+        let text = format!("#!/bin/bash\n{before}\nexec {program} stream 512 200\n");
+        std::fs::write(&script, text).unwrap();
+        let executable = Command::new("chmod").arg("+x").arg(&script).status();
+        assert!(executable.unwrap().success());
+        let recording = run(&script.display().to_string(), &[]);
+        assert_eq!(recording.ending, ProgramEnding::Exited(0));
+        assert_eq!(recording.profile.shape.threads, 1, "{before}");
+        assert!(recording.wrapper_instructions > 0, "{before}");
+    }
+}
+
+#[test]
 fn a_compiler_is_followed_into_its_passes() {
     let Some((_turn, program)) = programs() else {
         return;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};
 
-use super::{TraceError, TraceWriter};
+use super::{TraceError, TraceWriter, foreign};
 use crate::tracer::ThreadTracer;
 use crate::wire::ENDS;
 
@@ -95,10 +95,15 @@ fn lines(address: u64, bytes: u64) -> (u64, u64) {
 pub fn import<W: Write>(
     path: &str,
     format: TraceFormat,
-    input: impl BufRead,
+    mut input: impl BufRead,
     filter_sets: u32,
     writer: &mut TraceWriter<W>,
 ) -> Result<(), TraceError> {
+    let head = input.fill_buf().map_err(TraceError::io(path))?;
+    if let Some(why) = foreign::looks_like(head, format) {
+        let path = path.to_owned();
+        return Err(TraceError::Unlike { path, why });
+    }
     let mut threads = Threads {
         writer,
         filter_sets,

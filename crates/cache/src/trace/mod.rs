@@ -11,6 +11,7 @@
 //! A file is written in one pass, and can be read in one pass. If its end is missing (the recorder was killed, or the file comes
 //! through a pipe), it has no index, but its blocks are valid.
 
+mod foreign;
 mod import;
 mod read;
 mod write;
@@ -94,6 +95,9 @@ pub enum TraceError {
         offset: u64,
         why: String,
     },
+    /// The file to import is of another kind.
+    #[error("{path} is in another format than `--format` says: {why}")]
+    Unlike { path: String, why: &'static str },
     #[error("{path}:{line}: {why}")]
     Import {
         path: String,

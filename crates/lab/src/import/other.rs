@@ -2,27 +2,15 @@
 //!
 //! Input: the head of a file. Output: a sentence for the error message, if the format is known.
 
+use countersteer_files::packed;
+
 /// Unsupported file format that is identified by its first bytes.
 struct OtherFormat {
     magic: &'static [u8],
     sentence: &'static str,
 }
 
-const KINDS: [OtherFormat; 11] = [
-    kind(
-        b"\x1f\x8b",
-        "it looks like gzip: unpack it first (`gunzip`)",
-    ),
-    kind(
-        b"\x28\xb5\x2f\xfd",
-        "it looks like zstd: unpack it first (`zstd -d`)",
-    ),
-    kind(b"\xfd7zXZ", "it looks like xz: unpack it first (`xz -d`)"),
-    kind(b"BZh", "it looks like bzip2: unpack it first (`bunzip2`)"),
-    kind(
-        b"PK\x03\x04",
-        "it looks like a ZIP archive: unpack it first (`unzip`)",
-    ),
+const KINDS: [OtherFormat; 6] = [
     kind(
         b"\xc1\x1f\xfc\xc1",
         "it looks like a CTF trace of LTTng: `babeltrace2` prints it, and ftrace records what is read",
@@ -58,6 +46,7 @@ pub fn looks_like(bytes: &[u8]) -> Option<&'static str> {
     let found = KINDS.iter().find(|kind| bytes.starts_with(kind.magic));
     found
         .map(|kind| kind.sentence)
+        .or_else(|| packed::looks_like(bytes))
         .or_else(|| by_content(bytes))
 }
 
