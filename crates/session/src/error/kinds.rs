@@ -125,9 +125,10 @@ impl HasKind for TraceError {
     fn kind(&self) -> Option<FaultKind> {
         match self {
             Self::Io { .. } => None,
-            Self::Foreign { .. } | Self::Damaged { .. } | Self::Import { .. } => {
-                Some(FaultKind::BadInput)
-            }
+            Self::Foreign { .. }
+            | Self::Damaged { .. }
+            | Self::Unlike { .. }
+            | Self::Import { .. } => Some(FaultKind::BadInput),
         }
     }
 }

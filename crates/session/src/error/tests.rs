@@ -196,6 +196,10 @@ fn what_a_file_says_has_its_own_kind() {
             offset: 0,
             why: s(),
         },
+        TraceError::Unlike {
+            path: s(),
+            why: "x",
+        },
         TraceError::Import {
             path: s(),
             line: 1,
