@@ -228,6 +228,28 @@ fn memory_nodes_that_share_cpus_are_one() {
 }
 
 #[test]
+fn cpus_that_no_memory_node_lists_are_named() {
+    let tree = |nodes: &str| {
+        format!(
+            "{CPU}/online: 0-3\n\
+             {CPU}/cpu{{0-3}}/topology/thread_siblings_list: {{1}}\n{nodes}"
+        )
+    };
+    let part = tree("sys/devices/system/node/node0/cpulist: 0-1\n");
+    let Survey { machine, remedies } = surveyed(&part);
+    assert_eq!(sets(&machine, GroupBy::Node), ["0-1", "2-3"]);
+    let remedy =
+        "No memory node lists some CPUs, which are taken for a node of their own: CPUs 2-3.";
+    assert!(remedies.contains(&remedy.into()), "{remedies:?}");
+    for whole in ["", "sys/devices/system/node/node0/cpulist: 0-3\n"] {
+        let Survey { machine, remedies } = surveyed(&tree(whole));
+        assert_eq!(sets(&machine, GroupBy::Node), ["0-3"]);
+        let named = remedies.iter().any(|text| text.contains("memory node"));
+        assert!(!named, "{remedies:?}");
+    }
+}
+
+#[test]
 fn what_most_cpus_say_goes_before_what_one_says() {
     let lake = std::fs::read_to_string(cases().join("lunar-lake/tree.txt")).unwrap();
     let sound = machine(&lake);

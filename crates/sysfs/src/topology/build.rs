@@ -310,6 +310,10 @@ fn memory(
     let all = CpuSet::first(cpus.len() as u32);
     let rest: CpuSet = all.iter().filter(|cpu| !placed.contains(*cpu)).collect();
     if !rest.is_empty() {
+        if !nodes.is_empty() {
+            let what = "No memory node lists some CPUs, which are taken for a node of their own";
+            tree.remedy(what, format!("CPUs {}", here.os_set(&rest)));
+        }
         domains.push(rest);
     }
     let domain = |cpus| Memory {
