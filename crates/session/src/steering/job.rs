@@ -122,6 +122,7 @@ pub fn conduct(
     }
     undo::make_folder(&journal_folder())?;
     let path = journal_folder().join(&job.socket);
+    job.control.lock().numbers = here.numbers.clone();
     let (door, _file) = socket::door(&path, &here.topology, &job.control)?;
     let _server = Server::start(std::iter::once(door).chain(job.metrics).collect())?;
     let period = Duration::from_nanos(job.period.0);

@@ -262,7 +262,7 @@ fn why(shared: &SupervisorState, topology: &Topology, thread: u32) -> Result<Val
     let word = shared
         .words
         .get(&thread)
-        .map(|word| word.spell_out(topology));
+        .map(|word| word.spell_out(topology, &shared.numbers));
     let Some(hint) = shared.hints.get(&thread) else {
         return word.ok_or_else(|| format!("no decision about thread {thread} is known"));
     };
@@ -330,6 +330,12 @@ pub fn answering(folder: &Path) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use countersteer_model::cpunumbers::CpuNumbers;
+    use countersteer_model::placement::{Reason, Target, ThreadPlacement};
+    use countersteer_model::topology::GroupBy;
+    use countersteer_model::units::{CpuId, Nanos, ThreadId};
+
+    use super::super::supervisor::DecisionText;
     use super::*;
 
     #[test]
@@ -387,6 +393,29 @@ mod tests {
         ] {
             assert!(set(key, value).is_err(), "{key}={value}");
         }
+    }
+
+    #[test]
+    fn a_decision_has_the_kernels_cpu_numbers() {
+        let machine = countersteer_lab::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
+        let topology = Arc::new(Topology::new(
+            &machine.unwrap_or_else(|e| unreachable!("{e}")),
+        ));
+        let control = RunControl::default();
+        let slow = topology.groups_by(GroupBy::CoreType)[1].id;
+        let placed = ThreadPlacement::new(ThreadId(7), Target::Group(slow), Reason::rule("slow"));
+        let word = DecisionText {
+            placed,
+            program: None,
+            at: Nanos(0),
+        };
+        control.lock().words.insert(7, word);
+        control.lock().numbers = CpuNumbers::new((100..116).map(CpuId).collect());
+        let answer = reply(&json!({ "ask": "why", "thread": 7 }), &topology, &control);
+        assert_eq!(
+            answer.map(|word| word["cpus"].clone()),
+            Ok(json!("108-115"))
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use countersteer_live::{DecisionRequest, Stealing};
+use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::engine::Span;
 use countersteer_model::hint::Hint;
 use countersteer_model::placement::{Clamp, Placement, PlacementState, ThreadPlacement};
@@ -57,6 +58,8 @@ pub struct SupervisorState {
     /// Reason why the policy was dropped, if it was.
     pub dropped: Option<String>,
     pub summary: SteeringSummary,
+    /// Kernel's numbers of the machine's CPUs.
+    pub numbers: CpuNumbers,
     /// Last decision about each thread, by TID.
     pub words: BTreeMap<u32, DecisionText>,
     /// Hints of programs about their threads, by TID.
@@ -109,7 +112,8 @@ pub struct DecisionText {
 }
 
 impl DecisionText {
-    pub fn spell_out(&self, topology: &Topology) -> serde_json::Value {
+    /// Returns the decision as JSON; its CPUs have the kernel's numbers.
+    pub fn spell_out(&self, topology: &Topology, numbers: &CpuNumbers) -> serde_json::Value {
         let (placed, reason) = (&self.placed, &self.placed.reason);
         let group = |(group, value): &(GroupId, f64)| (topology.group(*group).name.clone(), *value);
         serde_json::json!({
@@ -117,7 +121,7 @@ impl DecisionText {
             "program": self.program,
             "since_s": self.at.as_secs_f64(),
             "target": placed.target.name(topology),
-            "cpus": placed.target.cpus(topology).to_string(),
+            "cpus": numbers.os_set(&placed.target.cpus(topology)).to_string(),
             "clamp": placed.clamp.map(|c| [c.least, c.most]),
             "rule": reason.rule,
             "saw": reason.seen.iter().cloned().collect::<BTreeMap<_, _>>(),
