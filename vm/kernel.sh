@@ -12,7 +12,7 @@ for compiler in gcc aarch64-linux-gnu-gcc; do
     mkdir -p "$into/$compiler"
     $compiler -O2 -static -pthread -o "$into/$compiler/sets" vm/sets.c
 done
-# Name of the run (machine and kernel), CPUs or their capacities, kernel of vm/run.sh, llc_balancing.
+# Name of the run (machine and kernel), CPUs or their capacities and clusters, kernel of vm/run.sh, llc_balancing.
 runs='8_7.2                         8,sockets=2,cores=4,threads=1  newest  1
       8_7.2:llc_balancing=off       8,sockets=2,cores=4,threads=1  newest  0
       8-smt_7.2                     8,sockets=2,cores=2,threads=2  newest  1
@@ -21,7 +21,9 @@ runs='8_7.2                         8,sockets=2,cores=4,threads=1  newest  1
       8-smt_6.12                    8,sockets=2,cores=2,threads=2  stable  -
       4_7.2                         4,sockets=1,cores=4,threads=1  newest  1
       4_6.12                        4,sockets=1,cores=4,threads=1  stable  -
-      4-asym_7.2                    1024,1024,446,446              newest  1'
+      4-asym_7.2                    1024,1024,446,446              newest  1
+      8-clusters_7.2                1024,1024,1024,1024,446,446,446,446/1,1,1,1,4       newest  1
+      8-clusters-equal_7.2          1024,1024,1024,1024,1024,1024,1024,1024/1,1,1,1,4  newest  1'
 found=
 while read -r name cpus kernel gather; do
     [ $# = 0 ] || [[ " $* " == *" $name "* ]] || continue
@@ -29,6 +31,7 @@ while read -r name cpus kernel gather; do
     compiler=gcc machine=(--cpus "$cpus") sets='[^@]*'
     # Fewer tasks than CPUs, as many, and more; tasks that sleep.
     [[ $name != *-asym_* ]] || compiler=aarch64-linux-gnu-gcc machine=(--arch arm64 --capacities "$cpus") sets='two|three|half|1x3|all|mix|sleep|pipe'
+    [[ $name != *-clusters* ]] || compiler=aarch64-linux-gnu-gcc machine=(--arch arm64 --capacities "${cpus%/*}" --clusters "${cpus#*/}") sets='.*@clusters'
     grep -E "^(#|($sets)	)" crates/sim/tests/kernel/sets.tsv >"$into/sets.tsv"
     vm/run.sh --turns --kernel $kernel "${machine[@]}" --seconds 3000 \
         "$into/$compiler/sets" "$into/sets.tsv" -- "

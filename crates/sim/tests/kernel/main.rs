@@ -53,7 +53,7 @@ const MEASURES: [Measure; 4] = [
 ];
 
 /// Machines and kernels of the runs that `vm/kernel.sh` makes.
-const RUNS: [(&str, &str); 10] = [
+const RUNS: [(&str, &str); 12] = [
     ("8", "7.2"),
     ("8", "7.2:llc_balancing=off"),
     ("8-smt", "7.2"),
@@ -64,6 +64,8 @@ const RUNS: [(&str, &str); 10] = [
     ("4", "6.12"),
     ("4-asym", "7.2"),
     ("16", "6.18"),
+    ("8-clusters", "7.2"),
+    ("8-clusters-equal", "7.2"),
 ];
 
 /// Measures of the model by role: means over seeds.

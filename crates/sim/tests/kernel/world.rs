@@ -99,13 +99,14 @@ struct World<'a> {
 pub fn groups(name: &str) -> Groups {
     match name {
         "4" | "16" => Groups::Caches(1),
-        "4-asym" => Groups::CoreTypes,
+        "4-asym" | "8-clusters" | "8-clusters-equal" => Groups::CoreTypes,
         _ => Groups::Caches(2),
     }
 }
 
 /// Machine as a virtual machine has it: `8` are eight CPUs with two last-level caches, `8-smt` also has two CPUs per core, and `4`
-/// are four CPUs with one cache. `4-asym` is an Arm machine like `4` whose last two CPUs have a smaller capacity. `16` is like `4`, with 16 CPUs.
+/// are four CPUs with one cache. `4-asym` is an Arm machine like `4` whose last two CPUs have a smaller capacity. Of `8-clusters`, the last
+/// four CPUs have a smaller capacity and form a cluster; of `8-clusters-equal`, all have one capacity. `16` is like `4`, with 16 CPUs.
 pub fn machine(name: &str) -> Topology {
     let smt = if name == "8-smt" { 2 } else { 1 };
     let (last, shared) = match name {
@@ -113,8 +114,11 @@ pub fn machine(name: &str) -> Topology {
         "16" => (15, &["0-15"][..]),
         _ => (7, &["0-3", "4-7"][..]),
     };
-    if name == "4-asym" {
-        return asymmetric();
+    match name {
+        "4-asym" => return unequal([1024, 446], 2, ""),
+        "8-clusters" => return unequal([1024, 446], 4, CLUSTER),
+        "8-clusters-equal" => return unequal([1024, 1024], 4, CLUSTER),
+        _ => {}
     }
     let mut text = format!(
         "schema = \"countersteer.machine/1\"\nname = \"two-caches\"\ntitle = \"two caches\"\nsource = \"made up\"\nlinux = \"symmetric\"\n
@@ -133,8 +137,12 @@ pub fn machine(name: &str) -> Topology {
     Topology::new(&Machine::parse("two-caches.toml", &text).unwrap())
 }
 
-/// Four CPUs that execute equally fast, as the virtual machine's do. Two have a smaller capacity for the kernel.
-fn asymmetric() -> Topology {
+/// Cluster of the last four of eight CPUs.
+const CLUSTER: &str =
+    "[[cache]]\nlevel = 2\ncpus = \"4-7\"\nsize_kib = 2048\nways = 16\nlatency_ns = 5\n";
+
+/// CPUs that execute equally fast, as the virtual machine's do. The kernel is told two capacities, each of so many CPUs.
+fn unequal(capacities: [u32; 2], each: u32, caches: &str) -> Topology {
     let core_type = |name: &str, capacity: u32| {
         format!(
             "[[core_type]]\nname = \"{name}\"\ndispatch_width = 4\nwindow = 128\nfreq_ghz = 3.0\ncapacity = {capacity}
@@ -143,15 +151,22 @@ fn asymmetric() -> Topology {
             power = {{ idle_w = 0.1, active_w = 1.0, instruction_nj = 0.3 }}\n"
         )
     };
+    let linux = if capacities[0] == capacities[1] {
+        "symmetric"
+    } else {
+        "capacity"
+    };
+    let (second, last) = (each, 2 * each - 1);
     let text = format!(
-        "schema = \"countersteer.machine/1\"\nname = \"asymmetric\"\ntitle = \"asymmetric\"\nsource = \"made up\"\nlinux = \"capacity\"\n
-        {}{}[[cores]]\ntype = \"big\"\ncpus = \"0-1\"\n[[cores]]\ntype = \"little\"\ncpus = \"2-3\"\n
-        [[cache]]\nlevel = 3\ncpus = \"0-3\"\nsize_kib = 16384\nways = 16\nlatency_ns = 12
-        [[memory]]\ncpus = \"0-3\"\nlatency_ns = 80\nbandwidth_gb_s = 40\n",
-        core_type("big", 1024),
-        core_type("little", 446)
+        "schema = \"countersteer.machine/1\"\nname = \"unequal\"\ntitle = \"unequal\"\nsource = \"made up\"\nlinux = \"{linux}\"\n
+        {}{}[[cores]]\ntype = \"big\"\ncpus = \"0-{}\"\n[[cores]]\ntype = \"little\"\ncpus = \"{second}-{last}\"\n
+        {caches}[[cache]]\nlevel = 3\ncpus = \"0-{last}\"\nsize_kib = 16384\nways = 16\nlatency_ns = 12
+        [[memory]]\ncpus = \"0-{last}\"\nlatency_ns = 80\nbandwidth_gb_s = 40\n",
+        core_type("big", capacities[0]),
+        core_type("little", capacities[1]),
+        each - 1
     );
-    Topology::new(&Machine::parse("asymmetric.toml", &text).unwrap())
+    Topology::new(&Machine::parse("unequal.toml", &text).unwrap())
 }
 
 /// Runs the tasks of a set for as long as under the kernel.
