@@ -110,6 +110,8 @@ fn what_is_no_regular_file_or_has_no_end_is_refused_at_once() {
             ("/dev/zero", "a device"),
             ("./zero", "a device"),
             ("./huge", ""),
+            ("/dev/fd/../cwd/pipe", "a named pipe"),
+            ("/proc/self/fd/../cwd/zero", "a device"),
         ] {
             let args: Vec<&str> = command
                 .split(' ')

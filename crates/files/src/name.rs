@@ -52,6 +52,15 @@ pub fn path(escaped: &Path) -> Cow<'_, Path> {
     }
 }
 
+/// True for `/dev/fd/N` and `/proc/self/fd/N`: a descriptor of this process. The text counts, as `/dev/fd/..` leads anywhere.
+pub(crate) fn is_descriptor(path: &Path) -> bool {
+    let path = path.as_os_str().as_bytes();
+    let number = ["/dev/fd/", "/proc/self/fd/"]
+        .iter()
+        .find_map(|folder| path.strip_prefix(folder.as_bytes()));
+    number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
+}
+
 fn letter_of(byte: u8) -> char {
     char::from_u32(FIRST + u32::from(byte)).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
@@ -85,6 +94,23 @@ mod tests {
                 name.to_str().is_some_and(|n| n == text),
                 !text.chars().any(|c| byte(c).is_some())
             );
+        }
+    }
+
+    #[test]
+    fn only_a_number_is_a_descriptor() {
+        let is = |path: &str| is_descriptor(Path::new(path));
+        assert!(is("/dev/fd/0") && is("/proc/self/fd/63"));
+        for path in [
+            "/dev/fd",
+            "/dev/fd/",
+            "/dev/fd/3/x",
+            "/dev/fd/../cwd/pipe",
+            "/proc/self/fd/3/../../root/pipe",
+            "/proc/self/fd/+3",
+            "/proc/1/fd/3",
+        ] {
+            assert!(!is(path), "{path}");
         }
     }
 }

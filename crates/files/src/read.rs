@@ -13,7 +13,8 @@ use std::path::Path;
 
 use crate::name;
 
-/// Bytes of a text at most: a machine, a workload, a profile, rules, a list of events. The longest that are shipped have 60 kB.
+/// Bytes of a text at most: a machine, a workload, a profile, rules, a list of events. The longest that are shipped have 75 kB,
+/// and lists of vendors are longer. TOML has a lower limit, where it is parsed.
 pub const MOST_TEXT: u64 = 4 << 20;
 /// Bytes of a manifest at most: it holds the profiles of all programs.
 pub const MOST_MANIFEST: u64 = 64 << 20;
@@ -130,11 +131,9 @@ fn name_of(kind: FileType) -> &'static str {
     }
 }
 
-/// A descriptor of this process by its path.
+/// True for a descriptor of this process by its path.
 fn is_inherited(path: &Path) -> bool {
-    path == Path::new("/dev/stdin")
-        || path.starts_with("/dev/fd")
-        || path.starts_with("/proc/self/fd")
+    path == Path::new("/dev/stdin") || name::is_descriptor(path)
 }
 
 #[cfg(test)]
@@ -165,9 +164,11 @@ mod tests {
         let _listener = UnixListener::bind(&socket).unwrap();
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&pipe, &link).unwrap();
+        let roundabout = Path::new("/proc/self/fd/../root").join(pipe.strip_prefix("/").unwrap());
         let cases = [
             (pipe.as_path(), "a named pipe"),
             (&link, "a named pipe"),
+            (&roundabout, "a named pipe"),
             (&socket, "a socket"),
             (dir.path(), "a folder"),
             (Path::new("/dev/zero"), "a device"),

@@ -10,6 +10,8 @@ use std::path::Path;
 
 use tempfile::{Builder, NamedTempFile, TempDir};
 
+use crate::name;
+
 /// Writes a file under a temporary name next to `path`, then renames it.
 ///
 /// A path that is no regular file (`/dev/stdout`, a pipe) is written to directly.
@@ -94,9 +96,7 @@ fn folder_of(path: &Path) -> &Path {
 /// Streams of this process, which are links.
 fn is_own_stream(path: &Path) -> bool {
     let names = ["/dev/stdout", "/dev/stderr", "/dev/stdin"];
-    names.iter().any(|name| path == Path::new(name))
-        || path.starts_with("/dev/fd")
-        || path.starts_with("/proc/self/fd")
+    names.iter().any(|name| path == Path::new(name)) || name::is_descriptor(path)
 }
 
 /// Pipes and devices, which cannot be replaced. A link to one can.
@@ -222,8 +222,11 @@ mod tests {
         }
         check(&pipe).unwrap();
         fs::set_permissions(&dir, Permissions::from_mode(0o1777)).unwrap();
-        for failed in [check(&pipe), write(&pipe, b"x"), create(&pipe).map(drop)] {
-            assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        let roundabout = Path::new("/proc/self/fd/../root").join(pipe.strip_prefix("/").unwrap());
+        for path in [&pipe, &roundabout] {
+            for failed in [check(path), write(path, b"x"), create(path).map(drop)] {
+                assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+            }
         }
     }
 }
