@@ -50,28 +50,104 @@ impl TaskPass {
     }
 }
 
+/// Limit on reductions of rates. Only long chains whose rates vanish, as with tasks that wait for each other, need more.
+const MOST_STEPS: usize = 5_000_000;
+
 /// Returns the passes per second of each task; 0 for a task that waits although no other task resumes it.
 ///
 /// Each pass needs one resume for each of its waits with the same name; a resume wakes all waiting tasks at once. Rates start
 /// with the speed of each task alone and are reduced until all are consistent.
 pub(super) fn rates(passes: &[TaskPass]) -> Vec<f64> {
+    let names = Names::of(passes);
     let mut rates: Vec<f64> = passes.iter().map(|pass| 1.0 / pass.length_s()).collect();
+    let mut resumed = vec![0.0; names.resumers.len()];
+    let mut changed: Vec<usize> = (0..names.resumers.len()).collect();
+    let mut steps = 0;
     for _ in 0..=passes.len() {
-        let mut resumed: BTreeMap<&str, f64> = BTreeMap::new();
-        for (pass, rate) in passes.iter().zip(&rates) {
-            for (name, count) in &pass.resumes {
-                *resumed.entry(name).or_default() += count * rate;
-            }
+        for name in &changed {
+            let of_tasks = names.resumers[*name].iter();
+            resumed[*name] = of_tasks.fold(0.0, |sum, (task, count)| sum + count * rates[*task]);
+            steps += names.resumers[*name].len();
         }
-        for (pass, rate) in passes.iter().zip(&mut rates) {
-            for (name, count) in &pass.waits {
-                let own = pass.resumes.get(name).map_or(0.0, |own| own * *rate);
-                let others = resumed.get(name.as_str()).copied().unwrap_or(0.0) - own;
-                *rate = rate.min(others.max(0.0) / count);
-            }
+        let waiting = unique(&changed, |name| &names.waiters[*name]);
+        steps += waiting.len();
+        let reduces = |task: &usize| names.reduce(*task, &resumed, &mut rates[*task]);
+        let reduced: Vec<usize> = waiting.into_iter().filter(reduces).collect();
+        changed = unique(&reduced, |task| &names.resumed_by[*task]);
+        if changed.is_empty() || steps > MOST_STEPS {
+            break;
         }
     }
     rates
+}
+
+/// Wait of a task: the index of its name, the waits per pass, and the task's own resumes of that name.
+struct NamedWait {
+    name: usize,
+    count: f64,
+    own: f64,
+}
+
+/// Indexed names of waits and resumes.
+struct Names {
+    /// Tasks that resume each name, with their resumes per pass.
+    resumers: Vec<Vec<(usize, f64)>>,
+    /// Tasks that wait for each name.
+    waiters: Vec<Vec<usize>>,
+    /// Waits of each task.
+    waits: Vec<Vec<NamedWait>>,
+    /// Names that each task resumes.
+    resumed_by: Vec<Vec<usize>>,
+}
+
+impl Names {
+    fn of(passes: &[TaskPass]) -> Self {
+        let all = passes
+            .iter()
+            .flat_map(|p| p.waits.keys().chain(p.resumes.keys()));
+        let mut index: BTreeMap<&str, usize> = all.map(|name| (name.as_str(), 0)).collect();
+        (index.values_mut().enumerate()).for_each(|(nth, name)| *name = nth);
+        let mut names = Self {
+            resumers: vec![Vec::new(); index.len()],
+            waiters: vec![Vec::new(); index.len()],
+            waits: Vec::with_capacity(passes.len()),
+            resumed_by: Vec::with_capacity(passes.len()),
+        };
+        for (task, pass) in passes.iter().enumerate() {
+            let wait = |(name, count): (&String, &f64)| NamedWait {
+                name: index[name.as_str()],
+                count: *count,
+                own: pass.resumes.get(name).copied().unwrap_or(0.0),
+            };
+            let waits: Vec<NamedWait> = pass.waits.iter().map(wait).collect();
+            waits.iter().for_each(|w| names.waiters[w.name].push(task));
+            names.waits.push(waits);
+            for (name, count) in &pass.resumes {
+                names.resumers[index[name.as_str()]].push((task, *count));
+            }
+            let resumed = pass.resumes.keys().map(|name| index[name.as_str()]);
+            names.resumed_by.push(resumed.collect());
+        }
+        names
+    }
+
+    /// Reduces the rate of a task to that of its resumes; returns true if the rate changed.
+    fn reduce(&self, task: usize, resumed: &[f64], rate: &mut f64) -> bool {
+        let before = *rate;
+        for wait in &self.waits[task] {
+            let others = resumed[wait.name] - wait.own * *rate;
+            *rate = rate.min(others.max(0.0) / wait.count);
+        }
+        *rate < before
+    }
+}
+
+/// Returns the indices that belong to any of `of`, in order and each once.
+fn unique<'a>(of: &[usize], with: impl Fn(&usize) -> &'a Vec<usize>) -> Vec<usize> {
+    let mut all: Vec<usize> = of.iter().flat_map(with).copied().collect();
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 #[cfg(test)]
@@ -108,5 +184,33 @@ mod tests {
         let paced = passes[1].paced(rates[1]);
         assert_eq!(paced.sleeps, 1.0);
         assert!((paced.slept_s - 0.009).abs() < 1e-9, "{paced:?}");
+    }
+
+    #[test]
+    fn many_tasks_take_no_time_for_each_pair_of_them() {
+        let most = 20_000;
+        let begun = std::time::Instant::now();
+        let apart = vec![pass(0.001, 0.0, "", ""); most];
+        assert_eq!(rates(&apart), vec![1000.0; most]);
+        // Each task waits for the next, and the last is the slowest.
+        let chain = |n: usize| {
+            let names = [format!("{n}"), format!("{}", n + 1)];
+            let (run_s, waits) = if n + 1 < most {
+                (0.001, names[1].as_str())
+            } else {
+                (0.1, "")
+            };
+            pass(run_s, 0.0, waits, &names[0])
+        };
+        let chain: Vec<TaskPass> = (0..most).map(chain).collect();
+        assert!(rates(&chain).iter().all(|rate| (rate - 10.0).abs() < 1e-9));
+        // Two that wait for each other slow each other down without end.
+        let mut circle = vec![pass(0.001, 0.0, "", "x"); most];
+        for (n, pass) in circle.iter_mut().enumerate() {
+            pass.waits = [(format!("{}", n ^ 1), 1.0001)].into();
+            pass.resumes = [(format!("{n}"), 1.0)].into();
+        }
+        assert!(rates(&circle).iter().all(|rate| *rate < 1000.0));
+        assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
     }
 }
