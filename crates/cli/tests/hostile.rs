@@ -58,13 +58,19 @@ fn bounded(command: &mut Command) -> Output {
     measured(command).0
 }
 
-/// Runs a command that must refuse its file; returns its message.
+/// Runs a command that must refuse its file; returns its message of one line.
 fn refused(args: &[&str], dir: &Path) -> String {
+    let said = refused_with_line(args, dir);
+    assert_eq!(said.trim_end().lines().count(), 1, "{args:?}: {said}");
+    said
+}
+
+/// Runs a command that must refuse its file; returns its message, which may show a line of the file.
+fn refused_with_line(args: &[&str], dir: &Path) -> String {
     let (output, most) = measured(steer(dir).args(args).stdin(Stdio::null()));
     let said = text_of(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{args:?}: {said}");
     assert!(output.stdout.is_empty(), "{args:?}");
-    assert_eq!(said.trim_end().lines().count(), 1, "{args:?}: {said}");
     assert!(most < MOST_MEMORY, "{args:?}: {most} kB");
     said
 }
@@ -190,6 +196,39 @@ fn standard_input_and_what_the_shell_opens_are_still_read() {
             text_of(&output.stderr)
         );
     }
+}
+
+#[test]
+fn long_formulas_are_refused_and_long_words_of_tables_are_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let group = |name: &str, formula: &str| {
+        let head = "prose = 'x'\n[[metric]]\nunit = 'x'\nprose = 'x'\n";
+        let text = format!("{head}name = '{name}'\nformula = '{formula}'\n");
+        fs::write(dir.path().join("m.toml"), text).unwrap();
+    };
+    let args = ["events", "--metric-file", "m.toml"];
+    for terms in [4_000, 16_000, 50_000] {
+        group("m", &vec!["cycles"; terms].join("+"));
+        let (output, _) = measured(steer(dir.path()).args(args));
+        let said = text_of(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains("the formula is too long"), "{said}");
+        assert!(said.len() < 2_000, "{said}");
+    }
+    // The place of an error may be far from the beginning.
+    group("m", &format!("{}$", " ".repeat(100_000)));
+    let said = text_of(&bounded(steer(dir.path()).args(args)).stderr);
+    assert!(
+        said.contains("column 100001: ") && said.len() < 2_000,
+        "{said}"
+    );
+    group(&"m".repeat(100_000), &vec!["cycles"; 500].join("+"));
+    let output = bounded(steer(dir.path()).args(args).arg("mmm"));
+    // Cells are wrapped.
+    let listed: String = text_of(&output.stdout).split_whitespace().collect();
+    assert!(output.status.success(), "{}", text_of(&output.stderr));
+    assert!(listed.contains("cycles+cycles") && listed.contains('…'));
+    assert!(!listed.contains(&"cycles+".repeat(40)), "{listed}");
 }
 
 /// A short record with its tables.

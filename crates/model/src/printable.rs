@@ -44,9 +44,25 @@ fn shown(text: &str, keeps: impl Fn(char) -> bool) -> Cow<'_, str> {
     }
 }
 
+/// Returns a text of up to `most` characters; the beginning of a longer one, with `…` as its last character.
+#[must_use]
+pub fn shortened(text: &str, most: usize) -> Cow<'_, str> {
+    if text.char_indices().nth(most).is_none() {
+        return Cow::Borrowed(text);
+    }
+    let kept = text.chars().take(most.saturating_sub(1));
+    kept.chain(['…']).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_that_is_too_long_ends_with_an_ellipsis() {
+        assert_eq!(shortened("größe", 5), "größe");
+        assert_eq!(shortened("größen", 5), "größ…");
+    }
 
     #[test]
     fn what_steers_a_terminal_is_shown_as_ps_shows_it() {

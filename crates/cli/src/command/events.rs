@@ -6,6 +6,7 @@ use countersteer_counters::{CoreTypes, EventProbe, PmuFolder, Pmus, permission, 
 use countersteer_model::counters::Metric;
 use countersteer_model::events::{EVENTS, EventDef};
 use countersteer_model::metric::{self, MetricDef, ReadBy};
+use countersteer_model::printable::shortened;
 use countersteer_model::suggestion::suggestion;
 use countersteer_report::table::plain;
 use countersteer_sysfs::sensors::{PROVIDERS, ProviderDef, SensorColumn};
@@ -351,13 +352,16 @@ fn events_text(listing: &Listing) -> String {
     plain(&["event", "counts", "what"], events)
 }
 
+/// Largest number of characters of a formula in the table; `--json` has all of them.
+const LONGEST_FORMULA: usize = 200;
+
 fn metrics_text(listing: &Listing) -> String {
     let metrics = listing.metrics.iter().map(|m| {
         let what = format!(
             "{}, in {}: {}; -m{}",
             m.description,
             m.unit,
-            m.formula,
+            shortened(&m.formula, LONGEST_FORMULA),
             because(m.why.as_ref())
         );
         vec![m.name.clone(), mark(m.available).into(), what]

@@ -94,6 +94,8 @@ pub struct Formula {
 
 /// Limit on the nesting depth of parentheses in a formula.
 const DEPTH: usize = 64;
+/// Limit on the numbers, names and operators of a formula, each occurrence counted.
+const MOST_STEPS: usize = 1000;
 
 impl Formula {
     /// Parses a formula that consists of numbers, names, `+ - * /` and parentheses.
@@ -254,11 +256,22 @@ impl Parser<'_> {
             .map(|c| (c, at))
     }
 
+    fn push(&mut self, step: FormulaStep, at: usize) -> Result<(), SpecError> {
+        if self.steps.len() == MOST_STEPS {
+            let why = format!(
+                "the formula is too long; it may have {MOST_STEPS} numbers, names and operators in all"
+            );
+            return self.cursor.error_at(at, why);
+        }
+        self.steps.push(step);
+        Ok(())
+    }
+
     fn sum(&mut self) -> Result<(), SpecError> {
         self.product()?;
         while let Some((operator, at)) = self.operator(['+', '-']) {
             self.product()?;
-            self.steps.push(FormulaStep::Operator(operator, at));
+            self.push(FormulaStep::Operator(operator, at), at)?;
         }
         Ok(())
     }
@@ -267,7 +280,7 @@ impl Parser<'_> {
         self.factor()?;
         while let Some((operator, at)) = self.operator(['*', '/']) {
             self.factor()?;
-            self.steps.push(FormulaStep::Operator(operator, at));
+            self.push(FormulaStep::Operator(operator, at), at)?;
         }
         Ok(())
     }
@@ -278,9 +291,10 @@ impl Parser<'_> {
         if self.depth > DEPTH {
             return self.cursor.error("the formula is nested too deeply");
         }
+        let at = self.cursor.at;
         if self.cursor.take('-') {
             self.factor()?;
-            self.steps.push(FormulaStep::Negate);
+            self.push(FormulaStep::Negate, at)?;
         } else if self.cursor.take('(') {
             self.sum()?;
             self.blanks();
@@ -315,8 +329,7 @@ impl Parser<'_> {
             },
             Some(_) => FormulaStep::Variable(self.variable(word, offset)),
         };
-        self.steps.push(step);
-        Ok(())
+        self.push(step, offset)
     }
 
     fn variable(&mut self, name: &str, offset: usize) -> usize {
@@ -386,6 +399,12 @@ mod tests {
         );
         assert!(Formula::parse(&"(".repeat(9999)).is_err());
         assert!(Formula::parse(&"-".repeat(9999)).is_err());
+        let terms = |n: usize| vec!["a"; n].join("+");
+        assert!(Formula::parse(&terms(500)).is_ok());
+        for long in [501, 50_000] {
+            let error = Formula::parse(&terms(long)).unwrap_err();
+            assert!(error.message.contains("too long"), "{error}");
+        }
     }
 
     #[test]

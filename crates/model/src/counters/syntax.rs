@@ -2,7 +2,14 @@
 
 use std::fmt;
 
+use crate::printable::shortened;
 use crate::units::Nanos;
+
+/// Largest number of characters of a string that an error shows, and of those before the error's column.
+const SHOWN: usize = 400;
+const SHOWN_BEFORE: usize = 300;
+/// Largest number of characters of a message, which may contain a word of the string.
+const LONGEST_MESSAGE: usize = 1000;
 
 /// Error at a position of a string that the user wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,11 +48,23 @@ impl std::error::Error for SpecError {}
 impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let column = self.column();
-        let text = self.text.replace(['\n', '\t'], " ");
+        let hidden = column.saturating_sub(SHOWN_BEFORE);
+        let mut text: String = (self.text.chars().skip(hidden).take(SHOWN))
+            .map(|c| if matches!(c, '\n' | '\t') { ' ' } else { c })
+            .collect();
+        if self.text.chars().nth(hidden + SHOWN).is_some() {
+            text.push('…');
+        }
+        let (cut, above) = if hidden > 0 {
+            ("…", column - hidden + 1)
+        } else {
+            ("", column)
+        };
+        let message = shortened(&self.message, LONGEST_MESSAGE);
         write!(
             f,
-            "column {column}: {}\n    {text}\n    {:>column$}",
-            self.message, '^'
+            "column {column}: {message}\n    {cut}{text}\n    {:>above$}",
+            '^'
         )
     }
 }
@@ -177,6 +196,17 @@ pub fn parse_duration(text: &str) -> Result<Nanos, SpecError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_in_a_long_string_shows_its_surroundings() {
+        let text = "a".repeat(100_000) + "*" + &"b".repeat(1000);
+        let shown = SpecError::new(&text, 100_000, "x".repeat(5000)).to_string();
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(shown.len() < 3000, "{shown}");
+        assert!(lines[0].starts_with("column 100001: "), "{shown}");
+        let at = lines[2].chars().position(|c| c == '^');
+        assert_eq!(lines[1].chars().position(|c| c == '*'), at, "{shown}");
+    }
 
     #[test]
     fn counts_and_times_take_their_suffixes_and_refuse_nonsense() {

@@ -8,7 +8,7 @@ use comfy_table::{
     Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, presets,
 };
 use countersteer_model::machine::SfSpread;
-use countersteer_model::printable::printable;
+use countersteer_model::printable::{printable, shortened};
 
 use super::prose::{NARROWEST, USUAL, asked_columns, prose};
 use super::summary::{METRICS, PolicySummary, ScoreMetric, SeedSpread, columns, summarise};
@@ -27,7 +27,7 @@ pub fn plain(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Stri
         table.set_header(head.iter().map(bold));
     }
     for row in rows {
-        table.add_row(row.iter().map(|cell| printable(cell)));
+        table.add_row(row.iter().map(|cell| without_long_words(&printable(cell))));
     }
     fit(&mut table);
     text_of(&table)
@@ -382,6 +382,14 @@ fn fit(table: &mut Table) {
             column.set_constraint(ColumnConstraint::ContentWidth);
         }
     }
+}
+
+/// Largest number of characters of a word in a table. Longer ones are in hostile files, and take long to break.
+const LONGEST_WORD: usize = 500;
+
+fn without_long_words(cell: &str) -> String {
+    let words = cell.split_inclusive(char::is_whitespace);
+    words.map(|word| shortened(word, LONGEST_WORD)).collect()
 }
 
 fn bare() -> Table {

@@ -6,6 +6,9 @@ use serde::Serialize;
 
 use crate::format::{number, seconds};
 
+/// Largest width of the column of group names.
+const WIDEST: usize = 80;
+
 /// Explanation of a thread's CPU at a time of the run. All CPUs have the kernel's numbers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
@@ -178,7 +181,8 @@ impl fmt::Display for Decision {
             .iter()
             .map(|a| a.group.chars().count())
             .max()
-            .unwrap_or(0);
+            .unwrap_or(0)
+            .min(WIDEST);
         for a in &self.alternatives {
             let mark = if a.chosen { "  ← chosen" } else { "" };
             writeln!(f, "    {:width$}  {}{mark}", a.group, number(a.value, 4))?;
