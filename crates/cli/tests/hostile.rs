@@ -198,6 +198,19 @@ fn standard_input_and_what_the_shell_opens_are_still_read() {
     }
 }
 
+/// Returns a text of just less than `length` bytes: a beginning, numbered parts, and an end.
+fn filled(length: usize, begin: &str, part: impl Fn(usize) -> String, end: &str) -> String {
+    let mut text = begin.to_owned();
+    for nth in 0.. {
+        let part = part(nth);
+        if text.len() + part.len() + end.len() >= length {
+            break;
+        }
+        text += &part;
+    }
+    text + end
+}
+
 #[test]
 fn long_formulas_are_refused_and_long_words_of_tables_are_cut() {
     let dir = tempfile::tempdir().unwrap();
@@ -229,6 +242,52 @@ fn long_formulas_are_refused_and_long_words_of_tables_are_cut() {
     assert!(output.status.success(), "{}", text_of(&output.stderr));
     assert!(listed.contains("cycles+cycles") && listed.contains('…'));
     assert!(!listed.contains(&"cycles+".repeat(40)), "{listed}");
+}
+
+#[test]
+fn many_tasks_and_many_cpus_take_no_time_for_each_pair() {
+    let dir = tempfile::tempdir().unwrap();
+    let task = |nth: usize| format!("\"t{nth}\":{{\"run\":9,\"loop\":1}},");
+    let end = "\"t\":{\"run\":9,\"loop\":1}}}";
+    let args = "workload import tasks.json --min-share 0 -o tasks.toml --force";
+    let args: Vec<&str> = args.split(' ').collect();
+    fs::write(
+        dir.path().join("tasks.json"),
+        filled(80_000, "{\"tasks\":{", task, end),
+    )
+    .unwrap();
+    let output = bounded(steer(dir.path()).args(&args));
+    assert!(output.status.success(), "{}", text_of(&output.stderr));
+    fs::write(
+        dir.path().join("tasks.json"),
+        filled(400_000, "{\"tasks\":{", task, end),
+    )
+    .unwrap();
+    assert!(refused(&args, dir.path()).contains("--min-share"));
+    let cpus = dir.path().join("root/sys/devices/system/cpu");
+    fs::create_dir_all(&cpus).unwrap();
+    let args = ["machine", "detect", "--root", "root"];
+    fs::write(cpus.join("online"), "0-8191").unwrap();
+    let output = bounded(steer(dir.path()).args(args));
+    assert!(output.status.success(), "{}", text_of(&output.stderr));
+    fs::write(cpus.join("online"), "0-65535").unwrap();
+    let said = refused(&args, dir.path());
+    assert!(said.contains("65536; it must be 1 to 8192"), "{said}");
+    fs::write(cpus.join("online"), "0-1999").unwrap();
+    // Each CPU has another cache, and none knows its siblings.
+    for cpu in 0..2000 {
+        let cache = cpus.join(format!("cpu{cpu}/cache/index0"));
+        fs::create_dir_all(&cache).unwrap();
+        for (name, text) in [
+            ("level", "2"),
+            ("type", "Unified"),
+            ("shared_cpu_list", "0-1999"),
+        ] {
+            fs::write(cache.join(name), text).unwrap();
+        }
+        fs::write(cache.join("size"), format!("{}K", 512 + cpu)).unwrap();
+    }
+    bounded(steer(dir.path()).args(args));
 }
 
 /// A short record with its tables.

@@ -3,6 +3,7 @@
 //! Input: a [`Machine`] that was just read. Output: nothing, or the first [`Problem`], with its table and key in
 //! the file.
 
+use super::sets_by_cpu::{CoresByCpu, SetsByCpu};
 use super::{CorePipeline, CorePower, CoreType, Cores, Machine, PrivateCache, SCHEMA};
 use crate::bounds::{self, Bounds, check_all};
 use crate::cpuset::CpuSet;
@@ -103,6 +104,7 @@ pub(super) fn check(machine: &Machine) -> Result<(), Problem> {
     check_all(limit).or_else(|(_, why)| problem("", 0, "power_limit", why))?;
     core_types(machine)?;
     let cores = cores(machine)?;
+    let cores = CoresByCpu::of(&cores);
     caches(machine, &cores)?;
     memory(machine, &cores)?;
     os_cpus(machine)?;
@@ -303,19 +305,20 @@ fn cores(machine: &Machine) -> Result<Vec<CpuSet>, Problem> {
             );
             return problem("cores", i, "threads", message);
         }
+        let count = seen.len() + range.cpus.len();
+        bounds::CPUS
+            .check("cpus", count as f64)
+            .or_else(|why| problem("cores", i, "cpus", why))?;
         match range.split(core_type) {
             Some(cores) => all.extend(cores.into_iter().map(CpuSet::from_iter)),
             None => return problem("cores", i, "cpus", odd_cores(range, core_type)),
         }
-        seen = seen.iter().chain(range.cpus.iter()).collect();
+        range.cpus.iter().for_each(|cpu| seen.insert(cpu));
     }
     if seen.is_empty() {
         return problem("cores", 0, "", "there is no `[[cores]]`");
     }
     let count = u32::try_from(seen.len()).unwrap_or(u32::MAX);
-    bounds::CPUS
-        .check("cpus", f64::from(count))
-        .or_else(|why| problem("cores", 0, "cpus", why))?;
     if seen != CpuSet::first(count) {
         let message = format!(
             "CPUs are {seen}, not 0-{} without holes; number them so and list the real ones in `os_cpus`",
@@ -359,14 +362,8 @@ pub(super) fn split_into_cores(cpus: &CpuSet, threads: u32, step: u32) -> Option
     Some(cores)
 }
 
-/// Returns the first core with CPUs both inside and outside `cpus`; `None` if there is none.
-fn cut_core<'a>(cpus: &CpuSet, cores: &'a [CpuSet]) -> Option<&'a CpuSet> {
-    cores
-        .iter()
-        .find(|core| core.intersects(cpus) && !core.is_subset(cpus))
-}
-
-fn caches(machine: &Machine, cores: &[CpuSet]) -> Result<(), Problem> {
+fn caches(machine: &Machine, cores: &CoresByCpu<'_>) -> Result<(), Problem> {
+    let mut earlier = SetsByCpu::default();
     let all = CpuSet::first(u32::try_from(machine.cpu_count()).unwrap_or(u32::MAX));
     for (i, cache) in machine.cache.iter().enumerate() {
         let fail = |key, what: String| problem("cache", i, key, what);
@@ -384,14 +381,15 @@ fn caches(machine: &Machine, cores: &[CpuSet]) -> Result<(), Problem> {
                 format!("`cpus` is empty or names CPUs outside {all}"),
             );
         }
-        if let Some(core) = cut_core(&cache.cpus, cores) {
+        if let Some(core) = cores.cut_by(&cache.cpus) {
             return fail(
                 "cpus",
                 format!("the core with CPUs {core} is half inside this cache"),
             );
         }
-        for other in &machine.cache[..i] {
-            if other.level == cache.level && other.cpus.intersects(&cache.cpus) {
+        for nth in earlier.touching(&cache.cpus) {
+            let other = &machine.cache[nth];
+            if other.level == cache.level {
                 return fail(
                     "cpus",
                     format!(
@@ -405,10 +403,7 @@ fn caches(machine: &Machine, cores: &[CpuSet]) -> Result<(), Problem> {
             } else {
                 (cache, other)
             };
-            if inner.level < outer.level
-                && inner.cpus.intersects(&outer.cpus)
-                && !inner.cpus.is_subset(&outer.cpus)
-            {
+            if !inner.cpus.is_subset(&outer.cpus) {
                 let message = format!(
                     "the level-{} cache of {} is partly outside the level-{} cache of {}",
                     inner.level, inner.cpus, outer.level, outer.cpus
@@ -416,11 +411,12 @@ fn caches(machine: &Machine, cores: &[CpuSet]) -> Result<(), Problem> {
                 return fail("cpus", message);
             }
         }
+        earlier.add(i, &cache.cpus);
     }
     Ok(())
 }
 
-fn memory(machine: &Machine, cores: &[CpuSet]) -> Result<(), Problem> {
+fn memory(machine: &Machine, cores: &CoresByCpu<'_>) -> Result<(), Problem> {
     let mut seen = CpuSet::default();
     for (i, memory) in machine.memory.iter().enumerate() {
         let figures = [
@@ -439,7 +435,7 @@ fn memory(machine: &Machine, cores: &[CpuSet]) -> Result<(), Problem> {
                 format!("CPU {} is in an earlier `[[memory]]` too", cpu.0),
             );
         }
-        if let Some(core) = cut_core(&memory.cpus, cores) {
+        if let Some(core) = cores.cut_by(&memory.cpus) {
             return problem(
                 "memory",
                 i,
@@ -447,7 +443,7 @@ fn memory(machine: &Machine, cores: &[CpuSet]) -> Result<(), Problem> {
                 format!("the core with CPUs {core} is half inside this domain"),
             );
         }
-        seen = seen.iter().chain(memory.cpus.iter()).collect();
+        memory.cpus.iter().for_each(|cpu| seen.insert(cpu));
     }
     let count = machine.cpu_count();
     if seen != CpuSet::first(u32::try_from(count).unwrap_or(u32::MAX)) {

@@ -8,6 +8,7 @@ mod frequency;
 mod held;
 mod models;
 mod pipeline;
+mod sets_by_cpu;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -57,30 +57,19 @@ pub(super) fn sets(claims: &Claims) -> (Vec<CpuSet>, CpuSet) {
             .filter_map(|(cpu, set)| Some((*cpu, set.as_ref()?)))
     };
     let mut joined = Joined::new(claims.keys().copied());
+    let mut answers: Vec<Option<&CpuSet>> = vec![None; joined.parents.len()];
+    known().for_each(|(cpu, claimed)| answers[cpu.index()] = Some(claimed));
     for (cpu, claimed) in known() {
-        for other in claimed.iter() {
-            let answer = claims.get(&other).and_then(Option::as_ref);
+        // Each pair is seen from its lower CPU.
+        for other in claimed.iter().filter(|other| *other > cpu) {
+            let answer = answers.get(other.index()).copied().flatten();
             if answer.is_some_and(|set| set.contains(cpu)) {
                 joined.join(cpu, other);
             }
         }
     }
     let mut sets = joined.sets(known().map(|(cpu, _)| cpu));
-    // Members that join below have no claim, and no vote on others.
-    let voters: Vec<usize> = sets.iter().map(CpuSet::len).collect();
-    let silent = claims.iter().filter(|(_, claimed)| claimed.is_none());
-    for (cpu, _) in silent {
-        let counts = |member: &CpuId| {
-            let claimed = claims.get(member).and_then(Option::as_ref);
-            claimed.is_some_and(|set| set.contains(*cpu))
-        };
-        let most = |(set, voters): &(&mut CpuSet, &usize)| {
-            2 * set.iter().filter(counts).count() >= **voters
-        };
-        if let Some((set, _)) = sets.iter_mut().zip(&voters).find(most) {
-            set.insert(*cpu);
-        }
-    }
+    join_silent(claims, &mut sets);
     let all: CpuSet = claims.keys().copied().collect();
     let kept: BTreeMap<CpuId, &CpuSet> = sets
         .iter()
@@ -89,6 +78,30 @@ pub(super) fn sets(claims: &Claims) -> (Vec<CpuSet>, CpuSet) {
     let denied = known().filter(|(cpu, claimed)| claimed.intersection(&all) != *kept[cpu]);
     let denied = denied.map(|(cpu, _)| cpu).collect();
     (sets, denied)
+}
+
+/// Adds each CPU without a claim to the first set of which at least half claim it.
+fn join_silent(claims: &Claims, sets: &mut [CpuSet]) {
+    let silent = claims.iter().filter(|(_, claimed)| claimed.is_none());
+    let silent: CpuSet = silent.map(|(cpu, _)| *cpu).collect();
+    // Numbers of claims by CPU and set.
+    let mut wanted: BTreeMap<CpuId, BTreeMap<usize, usize>> = BTreeMap::new();
+    for (nth, set) in sets.iter().enumerate() {
+        let claimed = set.iter().filter_map(|cpu| claims.get(&cpu)?.as_ref());
+        for cpu in
+            claimed.flat_map(|claimed| claimed.intersection(&silent).iter().collect::<Vec<_>>())
+        {
+            *wanted.entry(cpu).or_default().entry(nth).or_default() += 1;
+        }
+    }
+    // Members that join have no claim, and no vote on others.
+    let voters: Vec<usize> = sets.iter().map(CpuSet::len).collect();
+    for (cpu, counts) in wanted {
+        let most = |(nth, count): (usize, usize)| (2 * count >= voters[nth]).then_some(nth);
+        if let Some(nth) = counts.into_iter().find_map(most) {
+            sets[nth].insert(cpu);
+        }
+    }
 }
 
 /// Returns the sets, united if they overlap or if a block is partly inside, so that no block is cut.

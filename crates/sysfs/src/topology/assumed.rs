@@ -31,11 +31,18 @@ pub(super) fn complete(tree: &SysRoot<'_>, cpus: &mut [CpuFacts], classes: &[Cor
     for shared in sockets.into_values() {
         let what = "No file has caches outside the cores: one last-level cache is assumed";
         tree.remedy(what, format!("CPUs {shared}"));
-        for cpu in cpus.iter_mut().filter(|c| shared.contains(c.os)) {
+        for row in rows_of(cpus, &shared) {
+            let cpu = &mut cpus[row];
             let own = assumed(2, USUAL_KIB[2], cpu.core.clone());
             cpu.outer = vec![own, assumed(3, USUAL_KIB[3], shared.clone())];
         }
     }
+}
+
+/// Returns the rows of a set's CPUs; the rows are in order of the kernel's numbers.
+fn rows_of(cpus: &[CpuFacts], set: &CpuSet) -> Vec<usize> {
+    let row = |os| cpus.binary_search_by_key(&os, |cpu| cpu.os).ok();
+    set.iter().filter_map(row).collect()
 }
 
 const fn assumed(level: u32, size_kib: u32, cpus: CpuSet) -> CacheFacts {
@@ -103,7 +110,8 @@ fn like(cpus: &mut [CpuFacts], model: &CacheFacts, without: Vec<usize>) {
     }
     sets.extend(open.into_values().filter(|set| !set.is_empty()));
     for set in sets {
-        for cpu in cpus.iter_mut().filter(|cpu| set.contains(cpu.os)) {
+        for row in rows_of(cpus, &set) {
+            let cpu = &mut cpus[row];
             let cache = assumed(model.level, model.size_kib, set.clone());
             cpu.outer.push(CacheFacts {
                 ways: model.ways,

@@ -11,6 +11,7 @@ use countersteer_model::machine::{
     CorePipeline, CorePower, CoreType, Cores, DEFAULT_QUEUEING, Governor, LinuxKind, Machine,
     Memory, PrivateCache, SCHEMA, SharedCache,
 };
+use countersteer_model::units::CpuId;
 
 use super::agree;
 use super::caches::{CacheFacts, USUAL_KIB};
@@ -103,6 +104,7 @@ fn capacities(
     }
 }
 
+/// Returns the largest number of threads of a core of the type.
 fn threads(cpus: &[CpuFacts], class: &CoreClass) -> u32 {
     class
         .rows
@@ -203,13 +205,14 @@ fn cores(here: &CpuNumbers, cpus: &[CpuFacts], classes: &[CoreClass]) -> Vec<Cor
             .or_default();
         own.iter().for_each(|c| row.insert(c));
     }
+    let threads: Vec<u32> = classes.iter().map(|class| threads(cpus, class)).collect();
     let mut cores: Vec<Cores> = Vec::new();
     for ((class, socket, online, step), cpus_of_row) in rows {
         cores.push(Cores {
             core_type: classes[class].name.clone(),
             cpus: cpus_of_row,
             sibling_step: step,
-            threads: Some(online).filter(|n| *n < threads(cpus, &classes[class])),
+            threads: Some(online).filter(|n| *n < threads[class]),
             socket,
         });
     }
@@ -220,12 +223,12 @@ fn cores(here: &CpuNumbers, cpus: &[CpuFacts], classes: &[CoreClass]) -> Vec<Cor
 /// Returns every cache outside the cores, once.
 fn shared_caches(here: &CpuNumbers, cpus: &[CpuFacts], classes: &[CoreClass]) -> Vec<SharedCache> {
     let mut caches: BTreeMap<(u32, CpuSet), SharedCache> = BTreeMap::new();
-    for (class, cpu) in classes
-        .iter()
-        .flat_map(|c| c.rows.iter().map(move |r| (c, &cpus[*r])))
+    let shared: Vec<bool> = classes.iter().map(|class| shares_l2(cpus, class)).collect();
+    for (class, shares_l2, cpu) in (classes.iter().zip(shared))
+        .flat_map(|(c, shares_l2)| c.rows.iter().map(move |r| (c, shares_l2, &cpus[*r])))
     {
         for cache in &cpu.outer {
-            if cache.level == 2 && !shares_l2(cpus, class) {
+            if cache.level == 2 && !shares_l2 {
                 continue;
             }
             let set = here.own_set(&cache.cpus);
@@ -259,16 +262,29 @@ fn nested(caches: Vec<SharedCache>, mut inner: Vec<CpuSet>) -> Vec<SharedCache> 
         let here: Vec<&SharedCache> = caches.iter().filter(|c| c.level == level).collect();
         let sets: Vec<CpuSet> = here.iter().map(|c| c.cpus.clone()).collect();
         let sets = agree::united(&sets, &inner);
-        for set in &sets {
-            let first = here.iter().find(|c| c.cpus.intersects(set));
-            nested.extend(first.map(|cache| SharedCache {
+        let place = places(&sets);
+        let mut first: Vec<Option<&SharedCache>> = vec![None; sets.len()];
+        for cache in here {
+            if let Some(nth) = cache.cpus.lowest().and_then(|cpu| place.get(&cpu)) {
+                first[*nth].get_or_insert(cache);
+            }
+        }
+        for (set, cache) in sets.iter().zip(first) {
+            nested.extend(cache.map(|cache| SharedCache {
                 cpus: set.clone(),
-                ..(*cache).clone()
+                ..cache.clone()
             }));
         }
         inner.extend(sets);
     }
     nested
+}
+
+/// Returns the index of each CPU's set, given disjoint sets.
+fn places(sets: &[CpuSet]) -> BTreeMap<CpuId, usize> {
+    let members =
+        |(nth, set): (usize, &CpuSet)| set.iter().map(|cpu| (cpu, nth)).collect::<Vec<_>>();
+    sets.iter().enumerate().flat_map(members).collect()
 }
 
 /// Returns the CPUs of the memory nodes, made disjoint. CPUs without a node get their own.
@@ -299,10 +315,12 @@ fn memory(
     }
     let cores: Vec<CpuSet> = cpus.iter().map(|cpu| here.own_set(&cpu.core)).collect();
     let mut domains = agree::united(&nodes, &cores);
-    for set in domains
-        .iter()
-        .filter(|set| nodes.iter().filter(|node| node.intersects(set)).count() != 1)
-    {
+    let place = places(&domains);
+    let mut united = vec![0; domains.len()];
+    for node in nodes.iter().filter_map(CpuSet::lowest) {
+        united[place[&node]] += 1;
+    }
+    for (set, _) in domains.iter().zip(united).filter(|(_, nodes)| *nodes != 1) {
         let what = "Memory nodes share CPUs or cut cores, and are taken for one";
         tree.remedy(what, format!("CPUs {}", here.os_set(set)));
     }

@@ -3,7 +3,7 @@
 //! Input: the tree. Output: the data and unified caches of each CPU, with the sets of CPUs that share them. Sizes unknown to the
 //! kernel are the usual ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use countersteer_model::bounds;
 use countersteer_model::cpuset::CpuSet;
@@ -180,7 +180,8 @@ fn shared<'a>(
     let online: CpuSet = claims.keys().copied().collect();
     let (sets, denied) = agree::sets(&claims);
     let united = agree::united(&sets, inner);
-    let cut = united.iter().filter(|set| !sets.contains(set));
+    let agreed: BTreeSet<&CpuSet> = sets.iter().collect();
+    let cut = united.iter().filter(|set| !agreed.contains(set));
     for set in denied
         .iter()
         .map(|c| c.to_string())

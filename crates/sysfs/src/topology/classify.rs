@@ -13,6 +13,8 @@
 //! 4. A gap of more than 10 % in the clocks or capacities of one type: another type (compact cores, prime cores). Favoured cores
 //!    stay in the type: they clock at most 6 % higher, in small steps.
 
+use countersteer_model::cpuset::CpuSet;
+
 use super::caches::CacheFacts;
 use super::cpus::CpuFacts;
 use super::platform::{ArmPart, HybridPmu, Platform, Vendor};
@@ -218,10 +220,9 @@ fn split<V: Ord + Copy>(cpus: &[CpuFacts], groups: Vec<Alike>, fact: &Fact<'_, V
         let mut parts = vec![Alike::default(); bounds.len() + 1];
         let (known, unknown): (Vec<usize>, Vec<usize>) =
             alike.rows.iter().partition(|row| value(row).is_some());
+        let nth = |value: V| bounds.partition_point(|b| *b <= value);
         for (row, value) in known.iter().filter_map(|row| Some((*row, value(row)?))) {
-            parts[bounds.partition_point(|b| *b <= value)]
-                .rows
-                .push(row);
+            parts[nth(value)].rows.push(row);
         }
         for part in &mut parts {
             let values = part.rows.iter().filter_map(value);
@@ -232,9 +233,8 @@ fn split<V: Ord + Copy>(cpus: &[CpuFacts], groups: Vec<Alike>, fact: &Fact<'_, V
         }
         for row in unknown {
             let nearest = most_like(cpus, row, &known);
-            let part = parts.iter_mut().find(|p| p.rows.contains(&nearest));
-            if let Some(part) = part {
-                part.rows.push(row);
+            if let Some(nearest) = value(&nearest) {
+                parts[nth(nearest)].rows.push(row);
             }
         }
         parts.iter_mut().for_each(|part| part.rows.sort_unstable());
@@ -250,7 +250,9 @@ fn most_like(cpus: &[CpuFacts], row: usize, among: &[usize]) -> usize {
     let row = cpus.partition_point(|cpu| cpu.os < first);
     let likeness = |other: usize| {
         let [a, b] = [row, other].map(|row| &cpus[row]);
-        let llc = |cpu: &CpuFacts| cpu.outer.last().map(|c| c.cpus.clone());
+        fn llc(cpu: &CpuFacts) -> Option<&CpuSet> {
+            cpu.outer.last().map(|c| &c.cpus)
+        }
         [
             common(a.pmu, b.pmu),
             common(a.part, b.part),
@@ -260,7 +262,7 @@ fn most_like(cpus: &[CpuFacts], row: usize, among: &[usize]) -> usize {
             common(a.capacity, b.capacity),
             common(a.highest_perf, b.highest_perf),
             common(llc(a), llc(b)),
-            common(a.cluster.clone(), b.cluster.clone()),
+            common(a.cluster.as_ref(), b.cluster.as_ref()),
         ]
         .iter()
         .sum::<i32>()

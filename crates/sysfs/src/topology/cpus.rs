@@ -63,6 +63,11 @@ const BASE: &str = "sys/devices/system/cpu";
 
 pub(super) fn read(tree: &SysRoot<'_>, platform: &Platform) -> Result<Cpus, DetectError> {
     let online = online(tree)?;
+    let number = online.len() as f64;
+    (bounds::CPUS.check("online", number)).map_err(|problem| DetectError::Impossible {
+        root: tree.root().to_owned(),
+        problem,
+    })?;
     // `possible` includes sockets that could be plugged in, so `present` comes first.
     let present = tree.cpus(&format!("{BASE}/present"));
     let present = present.or_else(|| tree.cpus(&format!("{BASE}/possible")));

@@ -49,6 +49,9 @@ pub enum DetectError {
     Unpacked(#[from] std::io::Error),
 }
 
+/// Largest number of core types; processors so far have up to four.
+const MOST_TYPES: usize = 64;
+
 /// Detected machine, and the assumptions made for missing or contradictory files.
 #[derive(Clone, Debug)]
 pub struct Survey {
@@ -71,17 +74,23 @@ pub fn detect(root: &Path) -> Result<Machine, DetectError> {
 /// # Errors
 /// Fails if no CPU is found, or more than Linux supports.
 pub fn survey(root: &Path) -> Result<Survey, DetectError> {
-    let tree = SysRoot::new(root);
-    let platform = platform::Platform::read(&tree);
-    let mut cpus = cpus::read(&tree, &platform)?;
-    let mut classes = classify::classify(&platform, &cpus.list);
-    names::assign(&platform, &mut classes);
-    assumed::complete(&tree, &mut cpus.list, &classes);
-    let machine = build::machine(&tree, &platform, &cpus, &classes);
     let impossible = |problem: String| DetectError::Impossible {
         root: root.to_path_buf(),
         problem,
     };
+    let tree = SysRoot::new(root);
+    let platform = platform::Platform::read(&tree);
+    let mut cpus = cpus::read(&tree, &platform)?;
+    let mut classes = classify::classify(&platform, &cpus.list);
+    if classes.len() > MOST_TYPES {
+        let types = classes.len();
+        return Err(impossible(format!(
+            "its CPUs are of {types} types by their caches and clocks, and no machine has more than {MOST_TYPES}"
+        )));
+    }
+    names::assign(&platform, &mut classes);
+    assumed::complete(&tree, &mut cpus.list, &classes);
+    let machine = build::machine(&tree, &platform, &cpus, &classes);
     // Parsing the written text checks the machine, and also that it survives a round trip through a file.
     let text = machine.to_toml().map_err(|e| impossible(e.to_string()))?;
     let machine = Machine::parse("", &text).map_err(|e| impossible(e.message))?;
