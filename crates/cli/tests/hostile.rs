@@ -211,6 +211,58 @@ fn filled(length: usize, begin: &str, part: impl Fn(usize) -> String, end: &str)
     text + end
 }
 
+/// Largest TOML file in bytes.
+const MOST_TOML: usize = 400_000;
+
+#[test]
+fn toml_below_the_limit_needs_little_memory_and_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.toml");
+    let same = |part: &'static str| move |_: usize| part.to_owned();
+    let texts = [
+        filled(MOST_TOML, "a=[", same("1,"), "]"),
+        filled(MOST_TOML, "a=[", same("{},"), "]"),
+        filled(MOST_TOML, "", same("\n"), "a"),
+        filled(MOST_TOML, "", same("#\n"), "a"),
+        filled(MOST_TOML, "a=[", same("{a={a={a={}}}},"), "]"),
+        filled(MOST_TOML, "", |nth| format!("[a{nth}]\n"), ""),
+        filled(MOST_TOML, "", |nth| format!("[[a.b{nth}]]\n"), ""),
+        filled(MOST_TOML, "", |nth| format!("a{nth}=1\n"), ""),
+        filled(MOST_TOML, "a", same(".a"), "=1"),
+        filled(
+            MOST_TOML,
+            "",
+            |nth| format!("[[{}{nth}]]\n", "a.".repeat(60)),
+            "",
+        ),
+        filled(MOST_TOML, "core_type=[", same("{},"), "]"),
+        filled(MOST_TOML, "program=[", same("{},"), "]"),
+        filled(MOST_TOML, "a=\"", same("\\n"), "\""),
+        filled(3 * MOST_TOML, "a=[", same("1,"), "]"),
+    ];
+    let commands = [
+        "machine show a.toml",
+        "workload show a.toml",
+        "profile show a.toml",
+        "model show a.toml",
+        "sweep a.toml -o out",
+        "daemon --list --rules a.toml",
+        "stat --metric-file a.toml -- true",
+    ];
+    for (nth, text) in texts.iter().enumerate() {
+        fs::write(&file, text).unwrap();
+        // Each kind of file is parsed in the same way.
+        let chosen = commands.iter().skip(nth % 3).step_by(3);
+        for command in chosen {
+            let args: Vec<&str> = command.split(' ').collect();
+            let said = refused_with_line(&args, dir.path());
+            assert!(said.len() < 40_000, "{args:?}: {}", said.len());
+        }
+    }
+    let said = refused(&["machine", "show", "a.toml"], dir.path());
+    assert!(said.contains("TOML is read up to 400000"), "{said}");
+}
+
 #[test]
 fn long_formulas_are_refused_and_long_words_of_tables_are_cut() {
     let dir = tempfile::tempdir().unwrap();

@@ -8,6 +8,9 @@ use serde_json::{Map, Value};
 
 use crate::toml_lines::table_line;
 
+/// Largest number of missing fields that a message names.
+const MOST_NAMED: usize = 100;
+
 /// Returns a list of all required fields of `T` that TOML text lacks; `None` if it lacks none or is no TOML.
 pub(crate) fn missing<T: JsonSchema>(text: &str) -> Option<String> {
     let file: toml::Table = toml::from_str(text).ok()?;
@@ -23,6 +26,7 @@ pub(crate) fn missing<T: JsonSchema>(text: &str) -> Option<String> {
     let count = match found.len() {
         0 => return None,
         1 => "a field is missing".to_owned(),
+        MOST_NAMED.. => format!("fields are missing, the first {MOST_NAMED} of which are"),
         n => format!("{n} fields are missing"),
     };
     Some(format!("{count}:\n    {}", found.join("\n    ")))
@@ -72,10 +76,16 @@ impl<'a> Walk<'a> {
         let required = schema.get("required").and_then(Value::as_array);
         let names = required.into_iter().flatten().filter_map(Value::as_str);
         for name in names.filter(|name| !table.contains_key(*name)) {
+            if self.found.len() == MOST_NAMED {
+                return;
+            }
             let line = self.line(name, properties, path);
             self.found.push(line);
         }
         for (name, value) in table {
+            if self.found.len() == MOST_NAMED {
+                return;
+            }
             let Some(property) = properties.get(name) else {
                 continue;
             };
@@ -83,6 +93,9 @@ impl<'a> Walk<'a> {
             match (value.as_array(), self.resolved(property).get("items")) {
                 (Some(rows), Some(items)) => {
                     for (nth, row) in rows.iter().enumerate() {
+                        if self.found.len() == MOST_NAMED {
+                            return;
+                        }
                         self.visit(items, row, &below(Some(nth)));
                     }
                 }

@@ -21,7 +21,7 @@ use anyhow::Context;
 use countersteer_files::{name as raw, read};
 use countersteer_model::printable::printable;
 use countersteer_model::profile::Profile;
-use countersteer_model::textfile::TextError;
+use countersteer_model::textfile::{MOST_TOML, TextError};
 use countersteer_model::workload::{Workload, WorkloadProgram};
 
 use crate::error::{FaultKind, failure};
@@ -225,7 +225,7 @@ pub fn import(
         hotplug: Vec::new(),
         program,
     };
-    let text = as_file(&workload, options)?;
+    let text = as_file(path, &workload, options)?;
     Workload::parse(path, &text).context("the workload that was made is not valid")?;
     Ok(ImportedWorkload {
         workload,
@@ -390,7 +390,10 @@ fn read_profile(name: &str) -> anyhow::Result<library::LibraryText> {
 }
 
 /// Returns the text of the workload file: an introduction, and the values that differ from a program's defaults.
-fn as_file(workload: &Workload, options: &ImportOptions) -> anyhow::Result<String> {
+///
+/// # Errors
+/// Fails if the text would be too long to be read.
+fn as_file(path: &str, workload: &Workload, options: &ImportOptions) -> anyhow::Result<String> {
     let usual = toml::to_string(&WorkloadProgram::default())?;
     let usual: Vec<&str> = usual.lines().collect();
     let mut text = format!(
@@ -400,6 +403,13 @@ fn as_file(workload: &Workload, options: &ImportOptions) -> anyhow::Result<Strin
         toml::Value::from(workload.title.as_str())
     );
     for program in &workload.program {
+        if text.len() > MOST_TOML {
+            let number = workload.program.len();
+            let why = format!(
+                "{number} programs are more than a workload file of {MOST_TOML} bytes holds: leave out small ones with --min-share"
+            );
+            return Err(TextError::value(path, why).into());
+        }
         text.push_str("\n[[program]]\n");
         let lines = toml::to_string(program)?;
         for line in lines.lines().filter(|line| !usual.contains(line)) {

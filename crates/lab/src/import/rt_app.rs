@@ -19,6 +19,8 @@ use rates::TaskPass;
 const US: f64 = 1e-6;
 /// Seconds that are imported of tasks without an end.
 const ENDLESS_S: f64 = 10.0;
+/// Limit on the bytes of a task file. The parsed file needs up to a hundred times the memory of its text.
+const MOST_BYTES: usize = 1 << 20;
 /// Fields of a task that are imported and are no events.
 const OF_TASKS: [&str; 7] = [
     "instance", "loop", "delay", "phases", "policy", "priority", "cpus",
@@ -41,6 +43,11 @@ pub fn detects(bytes: &[u8]) -> bool {
 }
 
 pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
+    if bytes.len() > MOST_BYTES {
+        let length = bytes.len();
+        let why = format!("it has {length} bytes, and task files are read up to {MOST_BYTES}");
+        return Err(TextError::value(path, why));
+    }
     let text = std::str::from_utf8(&bytes)
         .map_err(|e| TextError::value(path, format!("this is not text: {e}")))?;
     let text = &*dialect::completed(text);
