@@ -342,6 +342,39 @@ fn many_tasks_and_many_cpus_take_no_time_for_each_pair() {
     bounded(steer(dir.path()).args(args));
 }
 
+#[test]
+fn schedulers_are_read_through_the_same_door() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("scx_x");
+    fs::create_dir_all(folder.join("src/bpf")).unwrap();
+    let source = "#include <scx/common.bpf.h>\nSCX_OPS_DEFINE(ops, .name = \"x\");\n";
+    let (main, build) = (folder.join("src/main.rs"), folder.join("build.rs"));
+    let scheduler = folder.join("src/bpf/main.bpf.c");
+    fs::write(&scheduler, source).unwrap();
+    let args = "sim -M core2-quad -w shared-caches --max-seconds 0.1 -P scx:path=scx_x";
+    let args: Vec<&str> = args.split(' ').collect();
+    let mut cases: Vec<(&Path, &str)> = Vec::new();
+    for file in [&main, &build, &scheduler] {
+        cases.extend([(file.as_path(), "zero"), (file, "pipe"), (file, "huge")]);
+    }
+    for (file, kind) in cases {
+        let sound = fs::read(file).ok();
+        let _ = fs::remove_file(file);
+        match kind {
+            "zero" => symlink("/dev/zero", file).unwrap(),
+            "pipe" => pipe(file),
+            _ => File::create(file).unwrap().set_len(5 << 30).unwrap(),
+        }
+        let said = refused(&args, dir.path());
+        let name = file.file_name().unwrap().to_str().unwrap();
+        assert!(said.contains(name), "{kind}: {said}");
+        fs::remove_file(file).unwrap();
+        if let Some(sound) = sound {
+            fs::write(file, sound).unwrap();
+        }
+    }
+}
+
 /// A short record with its tables.
 fn record(dir: &Path) -> PathBuf {
     let args = "sim -M core2-quad -w shared-caches -P linux --max-seconds 0.2 -o run.rec";

@@ -17,6 +17,12 @@ pub enum ScxError {
     /// The scheduler does not compile.
     #[error("{path}: the scheduler does not compile against the simulator's headers:\n{said}", path = .path.display())]
     NotCompiled { path: PathBuf, said: String },
+    /// The compilation does not end.
+    #[error("{path}: the compiler did not end in {seconds} s and was killed; remove pipes and devices from what the sources include", path = .path.display())]
+    Endless { path: PathBuf, seconds: u64 },
+    /// A file of the scheduler cannot be read.
+    #[error("cannot read {path}: {why}", path = .path.display())]
+    Unreadable { path: PathBuf, why: std::io::Error },
     /// The compiled scheduler cannot be loaded.
     #[error("{path}: the compiled scheduler cannot be loaded: {why}", path = .path.display())]
     NotLoaded { path: PathBuf, why: String },

@@ -11,6 +11,7 @@
 //! what it would set from the machine is set here (see `PRESETS`), and other variables keep the values of the sources.
 
 mod abi;
+mod compiler;
 mod cores;
 mod division;
 mod error;

@@ -5,11 +5,14 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use countersteer_files::read;
 use countersteer_files::scratch::Scratch;
 
+use crate::compiler::{LONGEST, compile};
 use crate::error::ScxError;
 
 /// Headers and the runtime, by their paths below the folder of headers.
@@ -98,6 +101,9 @@ fn scalar() -> Option<&'static str> {
     known.then_some("-mgeneral-regs-only")
 }
 
+/// Limit on a compiled scheduler, in bytes.
+const MOST_CODE: u64 = 256 << 20;
+
 /// Lines of a compiler's output that an error shows.
 const LINES_SHOWN: usize = 12;
 
@@ -117,6 +123,11 @@ impl Library {
     /// Fails without sources or a compiler, and if the scheduler needs what the simulator lacks.
     pub fn build(source: &Path) -> Result<Self, ScxError> {
         let files = sources(source)?;
+        for file in &files {
+            let checked = read::open_within(file, read::MOST_TEXT);
+            checked.map_err(|why| unreadable(file, why))?;
+        }
+        let user_space = text_if_any(&source.join("src/main.rs"))?;
         let failed = |why| ScxError::Files {
             path: std::env::temp_dir(),
             why,
@@ -146,20 +157,21 @@ impl Library {
         command.arg("-o").arg(&made).env("LC_ALL", "C");
         // A compiler that is killed leaves its files.
         command.env("TMPDIR", place.path());
-        let done = command.output().map_err(|why| ScxError::NoCompiler {
+        let done = compile(&mut command, LONGEST).map_err(|why| ScxError::NoCompiler {
             compiler,
             why: why.to_string(),
         })?;
+        let done = done.ok_or_else(|| ScxError::Endless {
+            path: source.to_owned(),
+            seconds: LONGEST.as_secs(),
+        })?;
         if !done.status.success() {
-            let said = String::from_utf8_lossy(&done.stderr);
-            return Err(not_compiled(source, &said));
+            return Err(not_compiled(source, &done.said));
         }
         Ok(Self {
             source: source.to_owned(),
-            code: std::fs::read(&made).map_err(failed)?,
-            flags: crate::flags::flags(
-                &std::fs::read_to_string(source.join("src/main.rs")).unwrap_or_default(),
-            ),
+            code: read::bytes(&made, MOST_CODE).map_err(failed)?,
+            flags: crate::flags::flags(&user_space),
         })
     }
 }
@@ -169,7 +181,7 @@ fn sources(source: &Path) -> Result<Vec<PathBuf>, ScxError> {
     if source.is_file() {
         return Ok(vec![source.to_owned()]);
     }
-    let listed = listed(source);
+    let listed = listed(source)?;
     if !listed.is_empty() {
         return Ok(listed);
     }
@@ -194,15 +206,31 @@ fn sources(source: &Path) -> Result<Vec<PathBuf>, ScxError> {
 }
 
 /// Files that a crate's build script names, among them those of the shared library; empty without a script.
-fn listed(source: &Path) -> Vec<PathBuf> {
-    let script = std::fs::read_to_string(source.join("build.rs")).unwrap_or_default();
+fn listed(source: &Path) -> Result<Vec<PathBuf>, ScxError> {
+    let script = text_if_any(&source.join("build.rs"))?;
     let quoted = script.split('"').skip(1).step_by(2);
-    quoted
+    let named = quoted
         // Counters are those of `lib/pmu.h` here: none.
         .filter(|text| text.ends_with(".bpf.c") && !text.ends_with("/pmu.bpf.c"))
         .map(|text| source.join(text))
-        .filter(|file| file.is_file())
-        .collect()
+        .filter(|file| file.is_file());
+    Ok(named.collect())
+}
+
+/// Text of a file of the scheduler; empty if there is no such file.
+fn text_if_any(file: &Path) -> Result<String, ScxError> {
+    match read::text(file) {
+        Ok(text) => Ok(text),
+        Err(why) if matches!(why.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(String::new())
+        }
+        Err(why) => Err(unreadable(file, why)),
+    }
+}
+
+fn unreadable(file: &Path, why: std::io::Error) -> ScxError {
+    let path = file.to_owned();
+    ScxError::Unreadable { path, why }
 }
 
 /// Folders of headers: those of the sources, and the shared ones of their checkout.

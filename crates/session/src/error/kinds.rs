@@ -184,8 +184,10 @@ impl HasKind for countersteer_scx::ScxError {
             Self::BadParameter { .. } => Some(FaultKind::Usage),
             Self::Lacking { .. }
             | Self::NotCompiled { .. }
+            | Self::Endless { .. }
             | Self::NotLoaded { .. }
             | Self::NotStarted { .. } => Some(FaultKind::BadInput),
+            Self::Unreadable { why, .. } => HasKind::kind(why),
             Self::Files { .. } => Some(FaultKind::Io),
         }
     }

@@ -261,6 +261,14 @@ fn what_a_file_says_has_its_own_kind() {
             at: Nanos::ZERO,
             why: s(),
         },
+        countersteer_scx::ScxError::Endless {
+            path: path(),
+            seconds: 60,
+        },
+        countersteer_scx::ScxError::Unreadable {
+            path: path(),
+            why: io::ErrorKind::InvalidData.into(),
+        },
         countersteer_scx::ScxError::Lacking {
             path: path(),
             names: s(),
