@@ -54,7 +54,7 @@ pub struct SimArgs {
     steer_for: Option<Nanos>,
     /// Machine file that the policy is given instead of the simulated machine's: the policy then decides with other sizes,
     /// speeds or latencies than those that hold
-    #[arg(long, value_name = "FILE", value_parser = belief)]
+    #[arg(long, value_name = "FILE")]
     belief: Option<String>,
     /// Ignore `launch_on` in the workload, so that Linux chooses the CPU on which a program starts
     #[arg(long)]
@@ -79,8 +79,10 @@ impl SimArgs {
         Ok(())
     }
 
-    pub fn options(&self) -> SimOptions {
-        SimOptions {
+    /// Returns the options, with the text of the believed machine.
+    pub fn options(&self) -> anyhow::Result<SimOptions> {
+        let belief = self.belief.as_deref().map(crate::library::machine);
+        Ok(SimOptions {
             period_ms: self.period_ms.unwrap_or(self.interval.0 as f64 * 1e-6),
             rounds: self.rounds,
             max_seconds: self.max_seconds,
@@ -93,16 +95,10 @@ impl SimArgs {
             governor: self.governor,
             count: self.count.clone(),
             steer_ms: self.steer_for.map(|time| time.0 as f64 * 1e-6),
-            belief: self.belief.clone(),
+            belief: belief.transpose()?.map(|(_, text)| text.text),
             ignore_launch: self.ignore_launch,
-        }
+        })
     }
-}
-
-/// Reads the text of a machine, by name or file.
-fn belief(name: &str) -> Result<String, String> {
-    let (_, text) = crate::library::machine(name).map_err(|why| format!("{why:#}"))?;
-    Ok(text.text)
 }
 
 fn event(text: &str) -> Result<String, String> {
@@ -198,6 +194,6 @@ mod tests {
     #[test]
     fn arguments_left_out_are_the_defaults_of_experiments() {
         let line = Line::parse_from(["steer"]);
-        assert_eq!(line.sim.options(), SimOptions::default());
+        assert_eq!(line.sim.options().unwrap(), SimOptions::default());
     }
 }

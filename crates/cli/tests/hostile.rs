@@ -375,6 +375,23 @@ fn schedulers_are_read_through_the_same_door() {
     }
 }
 
+#[test]
+fn what_is_wrong_with_a_file_is_no_defect_and_no_wrong_flag() {
+    let dir = tempfile::tempdir().unwrap();
+    let lists = dir.path().join("lists");
+    fs::create_dir(&lists).unwrap();
+    fs::write(lists.join("core.json"), "[{").unwrap();
+    let said = refused(&["events", "--event-lists", "lists"], dir.path());
+    assert!(said.contains("core.json"), "{said}");
+    pipe(&dir.path().join("pipe"));
+    for command in ["sim", "compare", "blame"] {
+        let args = "-M core2-quad -w shared-caches --belief ./pipe";
+        let args: Vec<&str> = std::iter::once(command).chain(args.split(' ')).collect();
+        let said = refused(&args, dir.path());
+        assert!(said.contains("a named pipe"), "{said}");
+    }
+}
+
 /// A short record with its tables.
 fn record(dir: &Path) -> PathBuf {
     let args = "sim -M core2-quad -w shared-caches -P linux --max-seconds 0.2 -o run.rec";

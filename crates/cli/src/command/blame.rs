@@ -68,7 +68,7 @@ fn experiment(args: &BlameArgs) -> anyhow::Result<Experiment> {
             workload: Arc::new(load_workload(workload)?),
             policy: "linux".into(),
             seed: 1,
-            options: args.options.options(),
+            options: args.options.options()?,
             detail: None,
         },
         _ => {

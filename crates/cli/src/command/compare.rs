@@ -208,7 +208,7 @@ fn sweep(args: &CompareArgs) -> anyhow::Result<Sweep> {
         policies: policies(args, &machines)?,
         machines,
         seeds: args.seeds,
-        options: args.options.options(),
+        options: args.options.options()?,
     })
 }
 

@@ -47,7 +47,7 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<()> {
         workload: Arc::new(load_workload(&args.workload)?),
         policy: args.policy.clone(),
         seed: args.seed,
-        options: args.options.options(),
+        options: args.options.options()?,
         detail: dir.map(|_| Detail::Everything),
     };
     warn_of_unmet(&experiment.policy, &experiment.machine)?;

@@ -52,6 +52,7 @@ const TYPES: &[fn(ErrorCause<'_>) -> Option<FaultKind>] = &[
     of::<ModelError>,
     of::<ProfileError>,
     of::<CounterError>,
+    of::<VendorError>,
     of::<OnlineError>,
     of::<EngineError>,
     of::<JournalError>,

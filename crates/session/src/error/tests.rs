@@ -299,6 +299,12 @@ fn what_a_file_says_has_its_own_kind() {
             path: path(),
             source: serde_json::Error::io(absent()),
         }),
+        VendorError::Event {
+            path: path(),
+            number: 1,
+            name: s(),
+            why: s(),
+        },
         CounterError::Vendor(VendorError::Event {
             path: path(),
             number: 1,
