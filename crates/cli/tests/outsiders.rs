@@ -44,7 +44,8 @@ fn until(mut holds: impl FnMut() -> bool) -> bool {
 fn metrics(address: SocketAddr) -> String {
     let mut answer = String::new();
     if let Ok(mut stream) = TcpStream::connect(address) {
-        let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n");
+        let _ = stream.write_all(request.as_bytes());
         let _ = stream.read_to_string(&mut answer);
     }
     answer

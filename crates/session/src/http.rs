@@ -2,6 +2,8 @@
 //!
 //! Input: the bytes that a client sent so far. Output: the request, or the answer to a request that is refused.
 
+use std::net::SocketAddr;
+
 use crate::serving::Refusal;
 
 /// Maximum number of headers in a request; browsers send about twenty.
@@ -17,6 +19,17 @@ pub struct HttpRequest {
     pub query: String,
     /// Value of the header `Host`; `None` if it is missing, or not the only one.
     pub host: Option<String>,
+}
+
+impl HttpRequest {
+    /// True if the host of the request is `address`, by number or as localhost. Another site may have a name for 127.0.0.1, so
+    /// that its pages could read the answers otherwise.
+    pub fn is_for(&self, address: SocketAddr) -> bool {
+        let port = address.port();
+        self.host
+            .as_deref()
+            .is_some_and(|host| host == address.to_string() || host == format!("localhost:{port}"))
+    }
 }
 
 /// Parses a request. Returns `None` if it is incomplete, or the answer if it is refused. An incomplete request is refused if the

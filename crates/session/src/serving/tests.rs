@@ -57,6 +57,11 @@ impl Served {
         std::net::TcpStream::connect(self.metrics).unwrap()
     }
 
+    /// Request of the metrics, to the service's own address.
+    fn get(&self) -> Vec<u8> {
+        format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", self.metrics).into_bytes()
+    }
+
     fn control(&self) -> Unix {
         Unix::connect(&self.socket).unwrap()
     }
@@ -64,7 +69,6 @@ impl Served {
 
 /// Time limit that no test reaches.
 const LONG: Duration = Duration::from_secs(600);
-const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 
 #[test]
 fn idle_connections_keep_nobody_out_and_are_asked_to_go() {
@@ -76,7 +80,7 @@ fn idle_connections_keep_nobody_out_and_are_asked_to_go() {
     };
     let served = Served::at(folder.path(), limits);
     let idle: Vec<_> = (0..40).map(|_| (served.http(), served.control())).collect();
-    assert!(asked(served.http(), GET).contains("\ncountersteer_decisions_total 0.0\n"));
+    assert!(asked(served.http(), &served.get()).contains("\ncountersteer_decisions_total 0.0\n"));
     let status = socket::ask(&served.socket, &json!({ "ask": "get" })).unwrap();
     assert_eq!(status["paused"], json!(false));
     for (http, control) in idle.iter().take(30) {
@@ -85,7 +89,7 @@ fn idle_connections_keep_nobody_out_and_are_asked_to_go() {
     }
     // An accepted client is still answered.
     let (http, control) = &idle[39];
-    assert!(asked(http, GET).starts_with("HTTP/1.1 200 OK\r\n"));
+    assert!(asked(http, &served.get()).starts_with("HTTP/1.1 200 OK\r\n"));
     assert!(asked(control, b"{\"ask\": \"status\"}\n").contains("\"policy\":"));
 }
 
@@ -130,10 +134,24 @@ fn whatever_is_sent_has_an_answer() {
     headers.extend(b"\r\n");
     let mut endless = b"GET /metrics HTTP/1.1\r\nx: ".to_vec();
     endless.extend(&long);
-    let expected: [(&[u8], &str); 8] = [
-        (GET, "HTTP/1.1 200 "),
-        (b"HEAD /metrics?x=1 HTTP/1.0\r\n\r\n", "HTTP/1.1 200 "),
-        (b"GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404 "),
+    let own = |line: &str| {
+        format!(
+            "{line}\r\nHost: localhost:{}\r\n\r\n",
+            served.metrics.port()
+        )
+    };
+    let (head, other) = (own("HEAD /metrics?x=1 HTTP/1.0"), own("GET / HTTP/1.1"));
+    let get = served.get();
+    let expected: [(&[u8], &str); 10] = [
+        (&get, "HTTP/1.1 200 "),
+        (head.as_bytes(), "HTTP/1.1 200 "),
+        (other.as_bytes(), "HTTP/1.1 404 "),
+        // Another site's name for this address.
+        (
+            b"GET /metrics HTTP/1.1\r\nHost: evil.example:9190\r\n\r\n",
+            "HTTP/1.1 403 ",
+        ),
+        (b"GET /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 403 "),
         (b"POST /metrics HTTP/1.1\r\n\r\n{}", "HTTP/1.1 405 "),
         (b"\xff\xfe\0\r\n\r\n", "HTTP/1.1 400 "),
         (b"{\"ask\": \"status\"}\r\n\r\n", "HTTP/1.1 400 "),
@@ -157,7 +175,7 @@ fn whatever_is_sent_has_an_answer() {
     }
     // Half a request, then the end of input.
     let (http, control) = (served.http(), served.control());
-    (&http).write_all(&GET[..9]).unwrap();
+    (&http).write_all(&get[..9]).unwrap();
     (&control).write_all(b"{\"ask\": ").unwrap();
     http.shutdown(Shutdown::Write).unwrap();
     control.shutdown(Shutdown::Write).unwrap();

@@ -39,6 +39,7 @@ pub fn door(address: SocketAddr, control: &RunControl) -> anyhow::Result<Door> {
     let listener =
         TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
     let figures = ExposedFigures {
+        address: listener.local_addr().unwrap_or(address),
         control: control.clone(),
         last: None,
     };
@@ -47,6 +48,7 @@ pub fn door(address: SocketAddr, control: &RunControl) -> anyhow::Result<Door> {
 
 /// Metrics over HTTP.
 struct ExposedFigures {
+    address: SocketAddr,
     control: RunControl,
     last: Option<(Instant, String)>,
 }
@@ -67,6 +69,10 @@ impl Service for ExposedFigures {
             Ok(request) => request,
             Err(answer) => return Some(answer),
         };
+        if !request.is_for(self.address) {
+            let why = format!("this host is not http://{}", self.address);
+            return Some(http::plain("403 Forbidden", &why));
+        }
         if request.path != "/metrics" {
             return Some(http::plain("404 Not Found", "metrics are at /metrics"));
         }

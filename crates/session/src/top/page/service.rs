@@ -66,7 +66,7 @@ impl PageService {
     }
 
     fn serve(&self, request: &http::HttpRequest) -> Vec<u8> {
-        if !self.is_own(request.host.as_deref()) {
+        if !request.is_for(self.address) {
             return forbidden("this host is not the address that steer printed");
         }
         let path = request.path.strip_prefix('/').unwrap_or_default();
@@ -90,14 +90,6 @@ impl PageService {
             HEADERS,
             if request.body { &text } else { "" },
         )
-    }
-
-    /// True for this page's own address, by number or as localhost.
-    fn is_own(&self, host: Option<&str>) -> bool {
-        let port = self.address.port();
-        host.is_some_and(|host| {
-            host == self.address.to_string() || host == format!("localhost:{port}")
-        })
     }
 
     /// Length in s of the longest record; `None` if the page is live.
