@@ -715,7 +715,9 @@ fn a_trial_that_cannot_begin_says_why() {
 
 /// Runs `steer` under a limit of `ulimit`.
 fn limited(limit: &str, args: &str, dir: &Path) -> Output {
-    let script = format!("ulimit {limit}; exec \"$0\" {args}");
+    // Whoever started the test may have left files open.
+    let close = "for file in {3..30}; do eval \"exec $file>&-\"; done";
+    let script = format!("{close}; ulimit {limit}; exec \"$0\" {args}");
     let mut shell = Command::new("bash");
     shell
         .args(["-c", &script, env!("CARGO_BIN_EXE_steer")])

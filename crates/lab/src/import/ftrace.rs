@@ -56,7 +56,7 @@ pub fn read(path: &str, lines: &mut dyn BufRead) -> anyhow::Result<Tasks> {
 /// Characters of a line that an error shows.
 const SHOWN: usize = 120;
 
-/// What was read of a text.
+/// Events of a text, and the kinds of lines that are not kept.
 struct TraceText {
     timeline: SchedTimeline,
     lost: bool,

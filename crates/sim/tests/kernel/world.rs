@@ -141,7 +141,7 @@ pub fn machine(name: &str) -> Topology {
 const CLUSTER: &str =
     "[[cache]]\nlevel = 2\ncpus = \"4-7\"\nsize_kib = 2048\nways = 16\nlatency_ns = 5\n";
 
-/// CPUs that execute equally fast, as the virtual machine's do. The kernel is told two capacities, each of so many CPUs.
+/// CPUs that execute equally fast, as the virtual machine's do. The kernel sees two capacities, each of `each` CPUs.
 fn unequal(capacities: [u32; 2], each: u32, caches: &str) -> Topology {
     let core_type = |name: &str, capacity: u32| {
         format!(
