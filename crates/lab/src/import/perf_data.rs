@@ -1,7 +1,7 @@
 //! Import of `perf.data` files by the crate `linux-perf-data`: samples of `sched:sched_switch` and wake-ups, or switch
 //! records.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use countersteer_files::caught::caught;
 use countersteer_model::textfile::TextError;
@@ -71,6 +71,7 @@ fn read_records(path: &str, bytes: Vec<u8>, names: &[String]) -> Result<Tasks, T
         let event = names.get(attr_index).map_or("", String::as_str);
         reader.see(event, &common, parsed);
     }
+    reader.end_threads();
     if reader.timeline.is_empty() {
         return Err(TextError::value(path, reader.nothing()));
     }
@@ -99,6 +100,10 @@ struct PerfDataReader {
     /// Ids of all events; `None` if there is one event only.
     ids: Option<HashSet<u64>>,
     lost: u64,
+    /// Exits of threads that have not been switched out since, with their times and CPUs.
+    exits: HashMap<i32, (u64, Option<u32>)>,
+    /// Threads that the last sample of a switch has running; `None` without such samples.
+    running: Option<HashSet<i32>>,
     /// Number of samples of each used event that could not be read, by the reason.
     unread: BTreeMap<(String, &'static str), u64>,
     /// Number of samples of each other event.
@@ -134,22 +139,37 @@ impl PerfDataReader {
                 self.timeline.name(time_ns, comm.tid, &text(&name));
             }
             EventRecord::Fork(fork) => self.inherit(fork.timestamp, fork.ptid, fork.tid),
-            // A thread that is counted alone has no context switch at its exit.
             EventRecord::Exit(exit) => {
-                let out = SchedEvent::Out { sleeps: false };
-                self.timeline
-                    .push(exit.timestamp, common.cpu, exit.tid, out);
+                self.exits.insert(exit.tid, (exit.timestamp, common.cpu));
             }
             EventRecord::Lost(lost) => self.lost = self.lost.saturating_add(lost.count),
             EventRecord::ContextSwitch(switch) => {
                 if let (Some(time_ns), Some(tid)) = (common.timestamp, common.tid) {
-                    self.timeline.push(time_ns, common.cpu, tid, what(&switch));
+                    self.push(time_ns, common.cpu, tid, what(&switch));
                 }
             }
             EventRecord::Sample(sample) => {
                 self.see_sample(event, &sample);
             }
             _ => {}
+        }
+    }
+
+    /// Adds a switch. A thread has its last one behind its exit.
+    fn push(&mut self, time_ns: u64, cpu: Option<u32>, tid: i32, what: SchedEvent) {
+        self.exits.remove(&tid);
+        self.timeline.push(time_ns, cpu, tid, what);
+    }
+
+    /// Ends the threads whose exit is the last that the file has of them, as of threads that perf counts alone.
+    fn end_threads(&mut self) {
+        for (tid, (time_ns, cpu)) in std::mem::take(&mut self.exits) {
+            // Samples begin later than records of exits, and end earlier: the CPU time of other threads is unknown.
+            if self.running.as_ref().is_some_and(|all| !all.contains(&tid)) {
+                continue;
+            }
+            let out = SchedEvent::Out { sleeps: false };
+            self.timeline.push(time_ns, cpu, tid, out);
         }
     }
 
@@ -200,9 +220,11 @@ impl PerfDataReader {
         self.timeline.priority(prev, self.int(raw, 28)?);
         self.timeline.priority(next, self.int(raw, 60)?);
         let sleeps = state & 0xff != 0;
-        self.timeline
-            .push(time_ns, cpu, prev, SchedEvent::Out { sleeps });
-        self.timeline.push(time_ns, cpu, next, SchedEvent::In);
+        self.push(time_ns, cpu, prev, SchedEvent::Out { sleeps });
+        self.push(time_ns, cpu, next, SchedEvent::In);
+        let running = self.running.get_or_insert_default();
+        running.remove(&prev);
+        running.insert(next);
         Some(())
     }
 

@@ -23,6 +23,8 @@ struct PerfForm<'a> {
     /// Bits of optional sections before and behind the event descriptions.
     sections: [usize; 2],
     is_described: bool,
+    /// Exits of threads, with their times in ms.
+    exits: &'a [(u32, u64)],
 }
 
 const ONE: PerfForm<'static> = PerfForm {
@@ -30,6 +32,7 @@ const ONE: PerfForm<'static> = PerfForm {
     sample: TIME | RAW,
     sections: [0; 2],
     is_described: true,
+    exits: &[],
 };
 
 const SEVERAL: PerfForm<'static> = PerfForm {
@@ -37,6 +40,7 @@ const SEVERAL: PerfForm<'static> = PerfForm {
     sample: TIME | RAW | IDENTIFIER,
     sections: [2, 3],
     is_described: true,
+    exits: &[],
 };
 
 fn comm(tid: i32) -> [u8; 16] {
@@ -73,6 +77,28 @@ fn id_of(nth: usize) -> u64 {
     700 + nth as u64
 }
 
+/// Appends a record, whose type has a number.
+fn record(kind: u32, body: &[u8], records: &mut Vec<u8>) {
+    records.extend(kind.to_le_bytes());
+    records.extend(0_u16.to_le_bytes());
+    records.extend(((8 + body.len()) as u16).to_le_bytes());
+    records.extend(body);
+}
+
+/// Appends the record of a thread's exit at a time in ns.
+fn exit(tid: u32, at: u64, records: &mut Vec<u8>) {
+    let time = 5_000_000_000 + at;
+    let mut body: Vec<u8> = [tid, 1, tid, 1]
+        .into_iter()
+        .flat_map(u32::to_le_bytes)
+        .collect();
+    body.extend(time.to_le_bytes());
+    // Fields of all records: the time and the id.
+    body.extend(time.to_le_bytes());
+    body.extend(id_of(0).to_le_bytes());
+    record(4, &body, records);
+}
+
 fn records(form: PerfForm<'_>) -> Vec<u8> {
     let mut records = Vec::new();
     for (event, at, fields) in samples() {
@@ -92,10 +118,10 @@ fn records(form: PerfForm<'_>) -> Vec<u8> {
             body.extend((raw.len() as u32).to_le_bytes());
             body.extend(raw);
         }
-        records.extend(9_u32.to_le_bytes());
-        records.extend(0_u16.to_le_bytes());
-        records.extend(((8 + body.len()) as u16).to_le_bytes());
-        records.extend(body);
+        record(9, &body, &mut records);
+    }
+    for (tid, at_ms) in form.exits {
+        exit(*tid, at_ms * 1_000_000, &mut records);
     }
     records
 }
@@ -196,6 +222,14 @@ fn samples_of_several_events_are_distinguished_by_their_ids() {
         };
         assert_eq!(read.warnings, wanted, "{events:?}");
     }
+}
+
+#[test]
+fn threads_run_until_the_switch_behind_their_exit() {
+    // The samples have no thread 99, which ended when they had not begun on its CPU.
+    let exits = &[(7, 125), (99, 1)];
+    let read = tasks("perf", &file(PerfForm { exits, ..SEVERAL }));
+    check(&read, "exits");
 }
 
 #[test]
