@@ -19,6 +19,7 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use anyhow::Context;
 use countersteer_files::{name as raw, read};
+use countersteer_model::bounds;
 use countersteer_model::printable::printable;
 use countersteer_model::profile::Profile;
 use countersteer_model::textfile::{MOST_TOML, TextError};
@@ -336,8 +337,11 @@ impl ImportedTask {
             .unwrap_or(&options.profile);
         let (path, instructions) = profile_named(profile)?;
         let scale = rounded(self.cpu_s * options.mips * 1e6 / instructions as f64);
+        // Recordings have times in ns, and shorter runs and sleeps than workloads.
+        let scale = scale.max(bounds::SCALE.least);
         let work_mi = scale * instructions as f64 / 1e6;
         let sleeps = self.sleeps > 0.0 && self.sleep_s > 0.0;
+        let burst_mi = work_mi / (self.sleeps.round() + 1.0);
         Ok(WorkloadProgram {
             name: Some(printable(&self.name).into_owned()),
             profile: Some(path),
@@ -345,8 +349,8 @@ impl ImportedTask {
             copies: self.copies,
             nice: self.nice,
             start_s: rounded(self.start_s),
-            burst_mi: sleeps.then(|| rounded_up(work_mi / (self.sleeps.round() + 1.0))),
-            sleep_ms: sleeps.then(|| rounded(self.sleep_s * 1e3)),
+            burst_mi: sleeps.then(|| rounded_up(burst_mi).max(bounds::BURST.least)),
+            sleep_ms: sleeps.then(|| rounded(self.sleep_s * 1e3).max(bounds::SLEEP.least)),
             launch_on: self.cpus,
             scale,
             ..WorkloadProgram::default()

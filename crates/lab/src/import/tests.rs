@@ -321,3 +321,22 @@ fn files_are_refused_by_their_heads_or_beyond_their_limits() {
     let said = refused(&mut text.as_bytes().chain(io::repeat(b' ')));
     assert!(said.contains("x:13: this line has 1048576"), "{said}");
 }
+
+#[test]
+fn sleeps_below_the_resolution_of_a_timer_are_imported() {
+    let switch = |ns: u64, prev: &str, state: &str, next: &str| {
+        format!("x-1 [000] 1.{ns:09}: sched_switch: {prev} [120] {state} ==> {next} [120]\n")
+    };
+    let text = [
+        switch(0, "swapper:0", "R", "short:1"),
+        switch(300, "short:1", "S", "swapper:0"),
+        switch(700, "swapper:0", "R", "short:1"),
+        switch(1100, "short:1", "S", "swapper:0"),
+    ];
+    let options = ImportOptions::default();
+    let imported = import("x", text.concat().as_bytes(), &options).unwrap();
+    let [short] = &imported.workload.program[..] else {
+        panic!("{imported:?}");
+    };
+    assert_eq!((short.burst_mi, short.sleep_ms), (Some(0.001), Some(0.001)));
+}
