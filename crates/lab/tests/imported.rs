@@ -1,13 +1,15 @@
 //! Imported workloads run and sleep as their origins did.
 //!
-//! `COUNTERSTEER_SCHED_TRACES` names a folder of recordings. Each has the same trace beside it as text of ftrace, ending in `.txt`. An
-//! independent reader takes the right values from the text.
+//! Where perf may record, it records some programs here. `COUNTERSTEER_SCHED_TRACES` names a folder of further recordings. Each has the
+//! same trace beside it as text of ftrace or of `perf script`, ending in `.txt`. An independent reader takes the right values from
+//! the text.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
 use countersteer_lab::Experiment;
 use countersteer_lab::import::{ImportOptions, import, task_set};
@@ -18,31 +20,66 @@ use countersteer_report::record::Detail;
 struct Use {
     cpu_s: f64,
     wakes: f64,
+    /// CPU time as it is imported, which the simulation changes by the costs of wake-ups.
+    imported_s: f64,
+    /// Number of threads with wake-ups.
+    sleepers: f64,
+    /// A switch of a thread is missing in the trace, so its CPU time is unknown.
+    is_unsure: bool,
 }
 
-/// Reads ftrace's short text (`name:tid [prio] state ==> name:tid [prio]`): CPU time by the switches of each CPU, and one wake-up for
-/// each switch in behind a sleep.
+/// CPU time in seconds that a simulated wake-up costs at most: a switch, and cold caches.
+const WAKE_S: f64 = 10e-6;
+
+/// Name, TID and state of a thread in a context switch, in the long form of the text or in the short one.
+fn thread(text: &str) -> (String, i32, String) {
+    // `prev_comm=NAME prev_pid=TID prev_prio=PRIORITY prev_state=STATE`.
+    if let Some((name, rest)) = text
+        .split_once("_comm=")
+        .and_then(|(_, rest)| rest.split_once("_pid="))
+    {
+        let name = name.rsplit_once(' ').unwrap().0;
+        let tid = rest.split(' ').next().unwrap().parse().unwrap();
+        let state = rest.split_once("_state=").map_or("", |(_, state)| state);
+        return (name.to_owned(), tid, state.to_owned());
+    }
+    // `NAME:TID [PRIORITY] STATE`.
+    let (thread, rest) = text.rsplit_once(" [").unwrap();
+    let (name, tid) = thread.rsplit_once(':').unwrap();
+    let state = rest.split_once(']').unwrap().1.trim();
+    (name.to_owned(), tid.parse().unwrap(), state.to_owned())
+}
+
+/// Reads text of ftrace or `perf script`: CPU time by the switches of each CPU, and one wake-up for each switch in behind a sleep.
+/// The first thread of a CPU has run since the first switch, and the last one runs until the last switch.
 fn truth(text: &str) -> BTreeMap<String, Use> {
     let mut names: BTreeMap<i32, String> = BTreeMap::new();
     let mut on_cpu: BTreeMap<&str, (i32, f64)> = BTreeMap::new();
     let mut asleep = BTreeMap::new();
+    let mut times = None;
     let mut uses: BTreeMap<i32, Use> = BTreeMap::new();
     for line in text.lines() {
         let Some((head, fields)) = line.split_once("sched_switch:") else {
             continue;
         };
-        let mut words = head.trim_end().rsplit(' ').filter(|word| !word.is_empty());
+        let head = head.trim_end_matches("sched:").trim_end();
+        let mut words = head.rsplit(' ').filter(|word| !word.is_empty());
         let time_s: f64 = words.next().unwrap().trim_end_matches(':').parse().unwrap();
         let cpu = words.find(|word| word.starts_with('[')).unwrap();
         let (prev, next) = fields.trim().split_once(" ==> ").unwrap();
-        let thread = |text: &str| {
-            let (thread, rest) = text.rsplit_once(" [").unwrap();
-            let (name, tid) = thread.rsplit_once(':').unwrap();
-            let state = rest.split_once(']').unwrap().1.trim().to_owned();
-            (name.to_owned(), tid.parse::<i32>().unwrap(), state)
-        };
         let ((prev_name, prev, state), (next_name, next, _)) = (thread(prev), thread(next));
-        if let Some((tid, since_s)) = on_cpu.insert(cpu, (next, time_s)) {
+        let (begin_s, _) = *times.get_or_insert((time_s, time_s));
+        times = Some((begin_s, time_s));
+        // perf itself begins on one CPU after the other.
+        let is_new = !names.contains_key(&prev);
+        let before = on_cpu.insert(cpu, (next, time_s));
+        if let Some((tid, _)) = before
+            && tid != prev
+        {
+            uses.entry(tid).or_default().is_unsure = true;
+            uses.entry(prev).or_default().is_unsure = true;
+        }
+        if let Some((tid, since_s)) = before.or(is_new.then_some((prev, begin_s))) {
             uses.entry(tid).or_default().cpu_s += time_s - since_s;
         }
         if !state.starts_with('R') {
@@ -54,11 +91,17 @@ fn truth(text: &str) -> BTreeMap<String, Use> {
         names.insert(prev, prev_name);
         names.insert(next, next_name);
     }
+    for (tid, since_s) in on_cpu.into_values() {
+        let (_, end_s) = times.unwrap();
+        uses.entry(tid).or_default().cpu_s += end_s - since_s;
+    }
     let mut by_name: BTreeMap<String, Use> = BTreeMap::new();
     for (tid, own) in uses.into_iter().filter(|(tid, _)| *tid != 0) {
         let sum = by_name.entry(names.remove(&tid).unwrap()).or_default();
         sum.cpu_s += own.cpu_s;
         sum.wakes += own.wakes;
+        sum.sleepers += f64::from(own.wakes > 0.0);
+        sum.is_unsure |= own.is_unsure;
     }
     by_name
 }
@@ -97,6 +140,7 @@ fn simulated(name: &str, bytes: &[u8]) -> BTreeMap<String, Use> {
     for (program, (usage, wakes)) in names.zip(rows) {
         let runs = usage.instructions / (program.scale * per_scale);
         let sum = uses.entry(program.name.clone().unwrap()).or_default();
+        sum.imported_s += program.scale * per_scale / (options.mips * 1e6);
         sum.cpu_s += usage.cpu_s.iter().sum::<f64>() / runs;
         sum.wakes += wakes / runs;
     }
@@ -104,23 +148,46 @@ fn simulated(name: &str, bytes: &[u8]) -> BTreeMap<String, Use> {
 }
 
 /// Compares the names with one per cent of the CPU time or more. Returns the shares of the CPU time and the numbers of wake-ups that differ
-/// by more than two per cent; one wake-up more or less is allowed, because a trace begins and ends within sleeps.
+/// by more than two per cent. Two wake-ups more or less are allowed, because a trace begins and ends within sleeps, and a simulation ends
+/// within a run; of several threads these add up as independent deviations do.
 fn differences(right: &BTreeMap<String, Use>, found: &BTreeMap<String, Use>) -> Vec<String> {
-    let all = |uses: &BTreeMap<String, Use>| uses.values().map(|u| u.cpu_s).sum::<f64>();
-    let (all_right, all_found) = (all(right), all(found));
+    let is_sure = |name: &String| right.get(name).is_some_and(|u| !u.is_unsure);
+    let all = |uses: &BTreeMap<String, Use>, of: fn(&Use) -> f64| {
+        let sure = uses.iter().filter(|(name, _)| is_sure(name));
+        sure.map(|(_, u)| of(u)).sum::<f64>()
+    };
+    let all_right = all(right, |u| u.cpu_s);
+    let all_simulated = all(found, |u| u.cpu_s);
+    let all_imported = all(found, |u| u.imported_s);
     let mut wrong = Vec::new();
-    let large = right.iter().filter(|(_, u)| u.cpu_s >= 0.01 * all_right);
+    let large = right
+        .iter()
+        .filter(|(name, u)| is_sure(name) && u.cpu_s >= 0.01 * all_right);
     for (name, right) in large.clone() {
         let found = found.get(name).copied().unwrap_or_default();
-        let share = (found.cpu_s / all_found) / (right.cpu_s / all_right);
+        let right_share = right.cpu_s / all_right;
+        let imported = found.imported_s / all_imported / right_share;
+        let simulated = found.cpu_s / all_simulated / right_share;
         let more_wakes = found.wakes - right.wakes;
         let line = format!(
-            "{name}: share of CPU time x {share:.4}, {more_wakes:+.2} wake-ups to {}",
+            "{name}: share of CPU time x {imported:.4} imported, x {simulated:.4} simulated, {more_wakes:+.2} wake-ups to {}",
             right.wakes
         );
         println!("{line}");
-        if (share - 1.0).abs() > 0.02 || more_wakes.abs() > (0.02 * right.wakes).max(1.0) {
+        let cost = WAKE_S * right.wakes / right.cpu_s;
+        if (imported - 1.0).abs() > 0.02
+            || (simulated - 1.0).abs() > 0.02 + cost
+            || more_wakes.abs() > (0.02 * right.wakes).max(2.0 * right.sleepers.max(1.0).sqrt())
+        {
             wrong.push(line);
+        }
+    }
+    for (name, found) in found {
+        let share = found.imported_s / all_imported;
+        if !right.contains_key(name) && share > 0.02 {
+            wrong.push(format!(
+                "{name}: {share:.4} of the CPU time, and it is not in the trace"
+            ));
         }
     }
     assert!(
@@ -163,6 +230,64 @@ fn shares_and_wake_ups_are_those_of_the_trace() {
     let text = made_up();
     let wrong = differences(&truth(&text), &simulated("made-up.txt", text.as_bytes()));
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Programs that perf records: shells that compute and sleep, a pipe with many wake-ups, and processes that pack a stream.
+const PROGRAMS: [(&str, &str); 3] = [
+    (
+        "shells",
+        "for n in 1 2 3; do (for i in 1 2 3 4 5 6 7 8 9 10 11 12; do j=0; while [ $j -lt $((n * 3000)) ]; do j=$((j + 1)); done; sleep 0.01; done) & done; wait",
+    ),
+    (
+        "pipe",
+        "i=0; while [ $i -lt 60000 ]; do echo $i; i=$((i + 1)); done | while read -r x; do echo $x; done > /dev/null",
+    ),
+    (
+        "pack",
+        "for n in 1 2; do head -c 8000000 /dev/urandom | gzip -c | cat > /dev/null & done; wait",
+    ),
+];
+
+fn perf(args: &[&str]) -> Result<Output, String> {
+    let ran = Command::new("perf")
+        .args(args)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .output();
+    let output = ran.map_err(|e| format!("perf cannot be started ({e})"))?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.lines().map(str::trim).find(|line| !line.is_empty());
+    Err(format!(
+        "perf {} fails here: {}",
+        args[0],
+        said.unwrap_or_default()
+    ))
+}
+
+#[test]
+fn shares_and_wake_ups_are_those_that_perf_records_here() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, script) in PROGRAMS {
+        let file = folder.path().join(name);
+        let file = file.to_str().unwrap();
+        if let Err(why) = perf(&["sched", "record", "-o", file, "--", "sh", "-c", script]) {
+            countersteer_fuzz::skipped(why);
+            return;
+        }
+        let text = perf(&["script", "--ns", "-i", file]).unwrap().stdout;
+        println!("{name}");
+        let right = truth(&String::from_utf8_lossy(&text));
+        if right.values().all(|u| u.is_unsure) {
+            countersteer_fuzz::skipped("perf misses switches of all threads here");
+            return;
+        }
+        let found = simulated(name, &std::fs::read(file).unwrap());
+        let wrong = differences(&right, &found);
+        assert!(wrong.is_empty(), "{name}: {wrong:#?}");
+    }
 }
 
 #[test]
