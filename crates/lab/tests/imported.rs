@@ -1,8 +1,8 @@
 //! Imported workloads run and sleep as their origins did.
 //!
-//! Where perf may record, it records some programs here. `COUNTERSTEER_SCHED_TRACES` names a folder of further recordings. Each has the
-//! same trace beside it as text of ftrace or of `perf script`, ending in `.txt`. An independent reader takes the right values from
-//! the text.
+//! If perf is permitted to record, it records some programs here. `COUNTERSTEER_SCHED_TRACES` names a folder of further recordings.
+//! Each has the same trace beside it as text of ftrace or of `perf script`, ending in `.txt`. An independent reader takes the right
+//! values from the text.
 
 #![allow(clippy::unwrap_used)] // a test helper that fails has failed its test
 

@@ -56,7 +56,7 @@ pub fn read(path: &str, lines: &mut dyn BufRead) -> anyhow::Result<Tasks> {
 /// Characters of a line that an error shows.
 const SHOWN: usize = 120;
 
-/// Events of a text, and the kinds of lines that are not kept.
+/// Events of a text, of which some lines were read.
 struct TraceText {
     timeline: SchedTimeline,
     lost: bool,

@@ -117,6 +117,8 @@ pub fn detects(bytes: &[u8]) -> bool {
 const PACKET: usize = 16 << 20;
 /// Bytes that the packets in a packed packet have unpacked at most.
 const PACKED: u64 = 64 << 20;
+/// Number of events at most. The compact form has few bytes per event, far fewer than the memory of one.
+const EVENTS: usize = 1 << 25;
 /// Number of machines at most, which are a host and its guests.
 const MACHINES: usize = 64;
 
@@ -232,6 +234,11 @@ impl PerfettoReader {
                 (4, WireValue::Bytes(bytes)) => {
                     let rows = CompactEvents::decode(bytes).map_err(|e| e.to_string())?;
                     machine.unpack(cpu, &rows)?;
+                    if machine.timeline.len() > EVENTS {
+                        return Err(format!(
+                            "it has more than {EVENTS} switches and wake-ups: record for a shorter time"
+                        ));
+                    }
                 }
                 _ => {}
             }

@@ -92,6 +92,10 @@ impl SchedTimeline {
         self.names.get(&tid).map(|(_, name)| name.clone())
     }
 
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }

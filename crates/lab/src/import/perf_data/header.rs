@@ -1,8 +1,8 @@
 //! Check of a perf.data file's header before the library reads the file.
 //!
 //! The library allocates as much memory as counts in the optional sections request. Therefore this module clears the bits of these
-//! sections in the header. It keeps the section of event descriptions, whose counts it checks: only this section contains the ids that
-//! distinguish the samples of several events.
+//! sections in the header. It keeps the section of event descriptions, whose counts it checks: only this section contains the ids by
+//! which samples belong to one of several events.
 
 /// Offset in the header of the header's own size.
 const HEADER_SIZE_AT: usize = 8;

@@ -206,7 +206,7 @@ fn tracepoints_of_perf_give_what_ftrace_does() {
 }
 
 #[test]
-fn samples_of_several_events_are_distinguished_by_their_ids() {
+fn samples_belong_to_the_event_with_their_id() {
     let orders: [&[&str]; 4] = [
         &[SWITCH, WAKING],
         &[WAKING, SWITCH],
