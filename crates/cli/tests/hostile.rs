@@ -814,3 +814,28 @@ fn a_full_disk_is_named_and_keeps_no_part_of_a_file() {
         assert!(!is_own || listed == "zero\n", "{args}: {listed}");
     }
 }
+
+#[test]
+fn recordings_of_a_head_only_take_little_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let sparse = |name: &str, head: &[u8]| {
+        let path = dir.path().join(name);
+        fs::write(&path, head).unwrap();
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_len(1 << 30).unwrap();
+    };
+    sparse("perf.data", b"PERFILE2");
+    sparse("trace.dat", b"\x17\x08Dtracing6\0");
+    sparse("rt-app.json", b"{ \"tasks\": {} }");
+    // Empty packets: two bytes each, and far more in memory.
+    fs::write(dir.path().join("perfetto"), b"\x0a\0".repeat(2 << 20)).unwrap();
+    for (file, why) in [
+        ("perf.data", "damaged perf.data"),
+        ("trace.dat", "damaged trace.dat"),
+        ("rt-app.json", "format rt-app may be (4194304 bytes)"),
+        ("perfetto", "there is no `sched_switch`"),
+    ] {
+        let said = refused(&["workload", "import", file], dir.path());
+        assert!(said.contains(why), "{said}");
+    }
+}

@@ -71,10 +71,10 @@ fn read_records(path: &str, bytes: Vec<u8>, names: &[String]) -> Result<Tasks, T
         let event = names.get(attr_index).map_or("", String::as_str);
         reader.see(event, &common, parsed);
     }
-    reader.end_threads();
     if reader.timeline.is_empty() {
         return Err(TextError::value(path, reader.nothing()));
     }
+    reader.end_threads();
     let mut warnings = Vec::new();
     if reader.lost > 0 {
         warnings.push(format!(

@@ -241,6 +241,7 @@ fn samples_that_are_not_read_are_counted_with_the_reason() {
     };
     let said = refused(PerfForm {
         sample: TIME | IDENTIFIER,
+        exits: &[(7, 125)],
         ..SEVERAL
     });
     for part in [
