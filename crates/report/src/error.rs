@@ -35,6 +35,9 @@ pub enum ReportError {
     /// The path is occupied by a file that is no record.
     #[error("{} exists and is no record, so it is not overwritten; name another folder", path.display())]
     Taken { path: PathBuf },
+    /// There is nothing of this name.
+    #[error("{} does not exist; records are folders that `steer sim --output` makes", path.display())]
+    Absent { path: PathBuf },
     #[error("{} is no record: {why}; records are folders that `steer sim --output` makes", path.display())]
     Foreign {
         path: PathBuf,

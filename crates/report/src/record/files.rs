@@ -188,13 +188,11 @@ fn read_schema(dir: &Path) -> Result<String, ReportError> {
         path: dir.into(),
         why,
     };
+    if !dir.exists() {
+        return Err(ReportError::Absent { path: dir.into() });
+    }
     if !dir.is_dir() {
-        let why = if dir.exists() {
-            "it is a file"
-        } else {
-            "there is no such folder"
-        };
-        return Err(foreign(why.into()));
+        return Err(foreign("it is a file".into()));
     }
     let path = dir.join(MANIFEST);
     let text = match manifest_text(&path) {

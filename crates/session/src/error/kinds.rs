@@ -161,6 +161,7 @@ impl HasKind for ReportError {
             | Self::ReplayOver { .. }
             | Self::Draw { .. }
             | Self::Text(_) => Some(FaultKind::BadInput),
+            Self::Absent { .. } => Some(FaultKind::Missing),
             Self::UnknownProgram { .. } => Some(FaultKind::Usage),
             Self::Encode { .. } => Some(FaultKind::Internal),
         }

@@ -340,6 +340,7 @@ fn what_a_file_says_has_its_own_kind() {
 fn what_is_missing_has_its_own_kind() {
     are!(
         FaultKind::Missing,
+        ReportError::Absent { path: path() },
         ProfileError::NoQemu {
             architecture: "x86_64"
         },
