@@ -19,6 +19,22 @@ pub struct ManualArgs {
     into: Option<PathBuf>,
 }
 
+/// Arguments of `steer completions`, the name under which other tools have them.
+#[derive(Debug, clap::Args)]
+pub struct CompletionsArgs {
+    /// Shell whose completions to print
+    shell: Shell,
+}
+
+impl From<CompletionsArgs> for ManualArgs {
+    fn from(args: CompletionsArgs) -> Self {
+        Self {
+            completions: Some(args.shell),
+            into: None,
+        }
+    }
+}
+
 /// Runs `steer manual`.
 pub fn run(args: &ManualArgs) -> anyhow::Result<()> {
     let mut command = super::command();
@@ -68,6 +84,16 @@ fn put(path: &Path, text: &[u8]) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn completions_are_a_command_of_their_own_too() {
+        let parsed = |shell: &str| {
+            let words = ["steer", "completions", shell].map(std::ffi::OsString::from);
+            crate::command::parse(&words).is_ok()
+        };
+        assert!(["bash", "zsh", "fish"].into_iter().all(parsed));
+        assert!(!parsed("none"));
+    }
 
     #[test]
     fn every_command_has_a_page_and_every_shell_its_completions() {

@@ -162,6 +162,9 @@ enum Command {
     Help(help::HelpArgs),
     /// Print shell completions or the manual page
     Manual(manual::ManualArgs),
+    /// Print shell completions, as `steer manual --completions SHELL` does
+    #[command(hide = true)]
+    Completions(manual::CompletionsArgs),
     /// Helper processes that `steer` starts itself
     #[command(subcommand, hide = true)]
     Internal(internal::InternalArgs),
@@ -224,6 +227,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Why(args) => done(why::run(&args)),
         Command::Help(args) => done(help::run(&args)),
         Command::Manual(args) => done(manual::run(&args)),
+        Command::Completions(args) => done(manual::run(&args.into())),
         Command::Internal(args) => {
             internal::run(&args);
             Ok(ExitCode::SUCCESS)
