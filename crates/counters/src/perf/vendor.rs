@@ -298,7 +298,7 @@ fn without_last_commas(text: &str) -> String {
     kept
 }
 
-/// Parses the events of one file, without those that the vendor has withdrawn.
+/// Parses the events of one file, without those that the vendor has withdrawn or the kernel cannot count.
 ///
 /// # Errors
 /// Fails if the file is not JSON, or if an event has no name, no code, or an invalid number.
@@ -329,10 +329,13 @@ fn parse(path: &Path, text: &str, common: &Common) -> Result<Vec<VendorEvent>, V
             continue;
         }
         let name = name.ok_or_else(|| bad("it has no EventName".into()))?;
+        let Some(terms) = terms(fields).map_err(bad)? else {
+            continue;
+        };
         events.push(VendorEvent {
             name: name.to_ascii_lowercase(),
             pmu: unit(fields),
-            terms: terms(fields).map_err(bad)?,
+            terms,
             prose: field(fields, "BriefDescription")
                 .or_else(|| field(fields, "PublicDescription"))
                 .unwrap_or_default(),
@@ -372,7 +375,8 @@ fn unit(fields: &Map<String, Value>) -> Option<String> {
     ))
 }
 
-fn terms(fields: &Map<String, Value>) -> Result<Vec<(String, String)>, String> {
+/// Returns the terms of an event; `None` if it needs a register that the kernel sets for no event.
+fn terms(fields: &Map<String, Value>) -> Result<Option<Vec<(String, String)>>, String> {
     let mut terms = Vec::new();
     let mut add = |term: &str, value: u64| terms.push((term.to_owned(), format!("{value:#x}")));
     let number = |name: &str| {
@@ -398,12 +402,12 @@ fn terms(fields: &Map<String, Value>) -> Result<Vec<(String, String)>, String> {
     }
     if let Some(register) = number("MSRIndex")?.filter(|r| *r != 0) {
         let known = REGISTERS.iter().find(|(index, _)| *index == register);
-        let (_, term) = known.ok_or_else(|| {
-            format!("MSRIndex {register:#x} is not a register that the kernel sets for an event")
-        })?;
+        let Some((_, term)) = known else {
+            return Ok(None);
+        };
         add(term, number("MSRValue")?.unwrap_or(0));
     }
-    Ok(terms)
+    Ok(Some(terms))
 }
 
 /// Parses a number in decimal or hexadecimal. If there are alternatives (`0xB7,0xBB`), the first is used.
