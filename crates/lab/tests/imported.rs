@@ -147,6 +147,9 @@ fn simulated(name: &str, bytes: &[u8]) -> BTreeMap<String, Use> {
     uses
 }
 
+/// CPU time in seconds of the least name that is compared. The end of a run within a job weighs more with less.
+const LEAST_S: f64 = 0.02;
+
 /// Compares the names with one per cent of the CPU time or more. Returns the shares of the CPU time and the numbers of wake-ups that differ
 /// by more than two per cent. Two wake-ups more or less are allowed, because a trace begins and ends within sleeps, and a simulation ends
 /// within a run; of several threads these add up as independent deviations do.
@@ -162,7 +165,7 @@ fn differences(right: &BTreeMap<String, Use>, found: &BTreeMap<String, Use>) -> 
     let mut wrong = Vec::new();
     let large = right
         .iter()
-        .filter(|(name, u)| is_sure(name) && u.cpu_s >= 0.01 * all_right);
+        .filter(|(name, u)| is_sure(name) && u.cpu_s >= (0.01 * all_right).max(LEAST_S));
     for (name, right) in large.clone() {
         let found = found.get(name).copied().unwrap_or_default();
         let right_share = right.cpu_s / all_right;
@@ -270,6 +273,7 @@ fn perf(args: &[&str]) -> Result<Output, String> {
 #[test]
 fn shares_and_wake_ups_are_those_that_perf_records_here() {
     let folder = tempfile::tempdir().unwrap();
+    let mut compared = 0;
     for (name, script) in PROGRAMS {
         let file = folder.path().join(name);
         let file = file.to_str().unwrap();
@@ -280,13 +284,21 @@ fn shares_and_wake_ups_are_those_that_perf_records_here() {
         let text = perf(&["script", "--ns", "-i", file]).unwrap().stdout;
         println!("{name}");
         let right = truth(&String::from_utf8_lossy(&text));
-        if right.values().all(|u| u.is_unsure) {
-            countersteer_fuzz::skipped("perf misses switches of all threads here");
-            return;
+        // perf misses switches on a busy machine. Then little but threads of the kernel may be left.
+        let cpu_s = |sure: bool| -> f64 {
+            let of = right.values().filter(|u| u.is_unsure != sure);
+            of.map(|u| u.cpu_s).sum()
+        };
+        if cpu_s(true) < cpu_s(false) || cpu_s(true) < 10.0 * LEAST_S {
+            continue;
         }
+        compared += 1;
         let found = simulated(name, &std::fs::read(file).unwrap());
         let wrong = differences(&right, &found);
         assert!(wrong.is_empty(), "{name}: {wrong:#?}");
+    }
+    if compared == 0 {
+        countersteer_fuzz::skipped("perf misses switches of most threads here");
     }
 }
 

@@ -129,7 +129,7 @@ fn foreign_newer_and_damaged_folders_are_distinguished() {
     let scratch = Scratch::new("foreign");
     assert!(matches!(
         Record::load(&scratch.0.join("none")),
-        Err(ReportError::Foreign { .. })
+        Err(ReportError::Absent { .. })
     ));
     assert!(matches!(
         Record::load(&scratch.0),
