@@ -19,10 +19,10 @@ pub(super) fn text(p: &Recorded) -> String {
     );
     text += &source(&p.source);
     if let Some(why) = &p.partial {
-        text += &format!("partial   {why}\n");
+        text += &labelled("partial   ", why);
     }
     for caveat in &p.caveats {
-        text += &format!("caveat    {}\n", caveat.text());
+        text += &labelled("caveat    ", &caveat.text());
     }
     if !p.sampling.is_empty() {
         text += &labelled("sampled   ", &sampled(&p.sampling));
