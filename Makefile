@@ -63,7 +63,7 @@ fuzz:
 	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet --no-fail-fast -p countersteer-counters -p countersteer-live --lib -- --nocapture --test-threads 1 makes_it_fall make_an_engine_fall
 	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet --no-fail-fast -p countersteer-sysfs --lib --test detect -- --nocapture --test-threads 1 makes_it_fall
 	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer-cache --test trace --test signature -- --nocapture a_reader_fall
-	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer-report --test report -- --nocapture changed_bytes
+	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer-report --lib --test report -- --nocapture changed_bytes
 	COUNTERSTEER_FUZZ=$(FUZZ) $(CARGO) test --quiet -p countersteer-cli --lib -- --nocapture every_request
 
 # Small changes of the code that no test notices, of a sample: MUTANTS of them, the SEED says which.
