@@ -26,15 +26,20 @@ fn steer(args: &[&str], dir: &Path) -> Command {
     command
 }
 
-/// Processes of this program with these words on their command line.
-fn running(words: &str) -> Vec<u32> {
+/// Processes of this program with these words on their command line, which a test in this folder has started.
+fn running(words: &str, dir: &Path) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
     let line = |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let is_here = |pid: &u32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        String::from_utf8_lossy(&environment).contains(dir.to_str().unwrap())
+    };
     pids.filter(|pid| {
         String::from_utf8_lossy(&line(pid))
             .replace('\0', " ")
             .contains(words)
+            && is_here(pid)
     })
     .collect()
 }
@@ -96,7 +101,7 @@ fn a_curve_is_measured_and_nothing_is_left_behind_not_even_by_a_kill() {
         text.matches("cache_kib").count() >= 1 && text.contains("name = \"sh\""),
         "{text}"
     );
-    assert_eq!(running(&own), Vec::<u32>::new());
+    assert_eq!(running(&own, dir.path()), Vec::<u32>::new());
     let journals = || std::fs::read_dir(dir.path().join("runtime")).map_or(0, Iterator::count);
     assert_eq!(journals(), 0);
 
@@ -104,11 +109,11 @@ fn a_curve_is_measured_and_nothing_is_left_behind_not_even_by_a_kill() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    until(|| !running(&own).is_empty() && journals() > 0);
+    until(|| !running(&own, dir.path()).is_empty() && journals() > 0);
     std::thread::sleep(Duration::from_millis(300));
     killed.kill().unwrap();
     killed.wait().unwrap();
-    until(|| running(&own).is_empty() && journals() == 0);
+    until(|| running(&own, dir.path()).is_empty() && journals() == 0);
 }
 
 /// Co-running programs, killed when dropped.

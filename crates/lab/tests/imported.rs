@@ -31,23 +31,29 @@ struct Use {
 /// CPU time in seconds that a simulated wake-up costs at most: a switch, and cold caches.
 const WAKE_S: f64 = 10e-6;
 
-/// Name, TID and state of a thread in a context switch, in the long form of the text or in the short one.
-fn thread(text: &str) -> (String, i32, String) {
+/// Name, TID and state of a thread in a context switch, in the long form of the text or in the short one; `None` in another form.
+fn thread(text: &str) -> Option<(String, i32, String)> {
     // `prev_comm=NAME prev_pid=TID prev_prio=PRIORITY prev_state=STATE`.
     if let Some((name, rest)) = text
         .split_once("_comm=")
         .and_then(|(_, rest)| rest.split_once("_pid="))
     {
-        let name = name.rsplit_once(' ').unwrap().0;
-        let tid = rest.split(' ').next().unwrap().parse().unwrap();
+        let name = name.rsplit_once(' ')?.0;
+        let tid = rest.split(' ').next()?.parse().ok()?;
         let state = rest.split_once("_state=").map_or("", |(_, state)| state);
-        return (name.to_owned(), tid, state.to_owned());
+        return Some((name.to_owned(), tid, state.to_owned()));
     }
     // `NAME:TID [PRIORITY] STATE`.
-    let (thread, rest) = text.rsplit_once(" [").unwrap();
-    let (name, tid) = thread.rsplit_once(':').unwrap();
-    let state = rest.split_once(']').unwrap().1.trim();
-    (name.to_owned(), tid.parse().unwrap(), state.to_owned())
+    let (thread, rest) = text.rsplit_once(" [")?;
+    let (name, tid) = thread.rsplit_once(':')?;
+    let state = rest.split_once(']')?.1.trim();
+    Some((name.to_owned(), tid.parse().ok()?, state.to_owned()))
+}
+
+/// Threads of a context switch; `None` in another form.
+fn switch(fields: &str) -> Option<[(String, i32, String); 2]> {
+    let (prev, next) = fields.trim().split_once(" ==> ")?;
+    Some([thread(prev)?, thread(next)?])
 }
 
 /// Reads text of ftrace or `perf script`: CPU time by the switches of each CPU, and one wake-up for each switch in behind a sleep.
@@ -66,8 +72,10 @@ fn truth(text: &str) -> BTreeMap<String, Use> {
         let mut words = head.rsplit(' ').filter(|word| !word.is_empty());
         let time_s: f64 = words.next().unwrap().trim_end_matches(':').parse().unwrap();
         let cpu = words.find(|word| word.starts_with('[')).unwrap();
-        let (prev, next) = fields.trim().split_once(" ==> ").unwrap();
-        let ((prev_name, prev, state), (next_name, next, _)) = (thread(prev), thread(next));
+        // Without this switch, the next one does not fit the last one, and its threads are not compared.
+        let Some([(prev_name, prev, state), (next_name, next, _)]) = switch(fields) else {
+            continue;
+        };
         let (begin_s, _) = *times.get_or_insert((time_s, time_s));
         times = Some((begin_s, time_s));
         // perf itself begins on one CPU after the other.
@@ -277,7 +285,9 @@ fn shares_and_wake_ups_are_those_that_perf_records_here() {
     for (name, script) in PROGRAMS {
         let file = folder.path().join(name);
         let file = file.to_str().unwrap();
-        if let Err(why) = perf(&["sched", "record", "-o", file, "--", "sh", "-c", script]) {
+        if let Err(why) = perf(&[
+            "sched", "record", "-m", "16M", "-o", file, "--", "sh", "-c", script,
+        ]) {
             countersteer_fuzz::skipped(why);
             return;
         }
@@ -289,7 +299,8 @@ fn shares_and_wake_ups_are_those_that_perf_records_here() {
             let of = right.values().filter(|u| u.is_unsure != sure);
             of.map(|u| u.cpu_s).sum()
         };
-        if cpu_s(true) < cpu_s(false) || cpu_s(true) < 10.0 * LEAST_S {
+        let is_large = |u: &Use| !u.is_unsure && u.cpu_s >= LEAST_S.max(0.01 * cpu_s(true));
+        if cpu_s(true) < cpu_s(false) || !right.values().any(is_large) {
             continue;
         }
         compared += 1;
