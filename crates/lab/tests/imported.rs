@@ -168,6 +168,7 @@ fn differences(right: &BTreeMap<String, Use>, found: &BTreeMap<String, Use>) -> 
         sure.map(|(_, u)| of(u)).sum::<f64>()
     };
     let all_right = all(right, |u| u.cpu_s);
+    let all_wakes = all(right, |u| u.wakes);
     let all_simulated = all(found, |u| u.cpu_s);
     let all_imported = all(found, |u| u.imported_s);
     let mut wrong = Vec::new();
@@ -185,7 +186,8 @@ fn differences(right: &BTreeMap<String, Use>, found: &BTreeMap<String, Use>) -> 
             right.wakes
         );
         println!("{line}");
-        let cost = WAKE_S * right.wakes / right.cpu_s;
+        // Those of all names make each share smaller.
+        let cost = WAKE_S * (right.wakes / right.cpu_s + all_wakes / all_right);
         if (imported - 1.0).abs() > 0.02
             || (simulated - 1.0).abs() > 0.02 + cost
             || more_wakes.abs() > (0.02 * right.wakes).max(2.0 * right.sleepers.max(1.0).sqrt())
