@@ -8,7 +8,7 @@
 # --kernel, for amd64: oldest is the first that the scheduler in the kernel is for, stable the one of Debian's stable release.
 # --speeds 60,60,30,30 lets each CPU execute so many million instructions a second; time passes as on the host, which must be able
 # to execute all that. The kernel of an arm64 machine is told the CPUs' capacities; --no-capacities: it does not know them.
-# --capacities 1024,1024,446,446, for arm64: what the kernel is told of CPUs that are equal. --clusters 1,1,2: numbers of CPUs that
+# --capacities 1024,1024,446,446, for arm64: capacities that the kernel reads of equal CPUs. --clusters 1,1,2: numbers of CPUs that
 # form clusters, in order.
 # --systemd, for amd64: the host's systemd is the first process, and runs COMMAND.
 # Exits with 125 when the machine did not come up or died, 124 when it ran out of time.

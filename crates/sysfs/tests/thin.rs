@@ -390,7 +390,7 @@ fn caches_known_of_few_cpus_are_no_more_caches() {
     }
 }
 
-/// One CPU's folder tells of all, in any position, and nothing contradicts it.
+/// One CPU's folder describes all, in any position, and nothing contradicts it.
 #[test]
 fn one_cpus_cache_folder_does_for_all_that_share_it() {
     for cpu in 0..8 {

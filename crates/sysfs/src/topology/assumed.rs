@@ -122,7 +122,7 @@ fn like(cpus: &mut [CpuFacts], model: &CacheFacts, without: Vec<usize>) {
     }
 }
 
-/// Adds CPUs to the cache of their socket if no file tells which CPUs share that; returns the rows of the other CPUs.
+/// Adds CPUs to the cache of their socket if no file names the CPUs that share that; returns the rows of the other CPUs.
 fn join_the_usual(
     cpus: &mut [CpuFacts],
     with: &[usize],

@@ -24,7 +24,7 @@ pub(super) struct CacheFacts {
     pub(super) cpus: CpuSet,
     /// True if its size, or even its existence, is unknown to the kernel: common with device trees.
     pub(super) guessed: bool,
-    /// True if no file tells the CPUs that share it, which are then the usual ones.
+    /// True if no file names the CPUs that share it, which are then the usual ones.
     pub(super) usual: bool,
 }
 
