@@ -5,10 +5,12 @@
 //! named events of the machine's PMUs, as if sysfs had them. No files are shipped with this program, because vendors' files
 //! have licences and release dates of their own.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value};
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 
 use countersteer_sysfs::files;
 use countersteer_sysfs::procfs::{self, Procfs};
@@ -85,6 +87,23 @@ static FIELDS: &[(&str, &str)] = &[
     ("EnAllSlices", "enallslices"),
     ("SliceId", "sliceid"),
     ("ThreadMask", "threadmask"),
+];
+
+/// Further fields of a vendor's event that have a meaning here.
+static KEPT: &[&str] = &[
+    "ArchStdEvent",
+    "BriefDescription",
+    "ConfigCode",
+    "Deprecated",
+    "EventCode",
+    "EventName",
+    "ExtSel",
+    "MSRIndex",
+    "MSRValue",
+    "PublicDescription",
+    "UMask",
+    "UMaskExt",
+    "Unit",
 ];
 
 /// Additional model-specific registers of an event, by address, with the term by which the kernel sets each.
@@ -222,8 +241,11 @@ fn load(folder: &Path, processor: &str) -> Result<Vec<VendorEvent>, VendorError>
     Ok(events.into_values().collect())
 }
 
+/// Texts and numbers of an event by the names of [`KEPT`] and [`FIELDS`]. A value of another kind is an empty text.
+type Fields = BTreeMap<&'static str, String>;
+
 /// Events by name in lower case.
-type Common = BTreeMap<String, Map<String, Value>>;
+type Common = BTreeMap<String, Fields>;
 
 /// Returns the events beside a map, to which the files of single processors refer as `ArchStdEvent`.
 fn common(folder: &Path) -> Result<Common, VendorError> {
@@ -231,10 +253,9 @@ fn common(folder: &Path) -> Result<Common, VendorError> {
     for file in all_json(folder)? {
         let text =
             countersteer_files::read::text(&file).map_err(|source| unreadable(&file, source))?;
-        for value in list(&file, &text)? {
-            if let Value::Object(fields) = value
-                && let Some(name) = field(&fields, "EventName")
-            {
+        let correct = correct(&file, &text)?;
+        for fields in list(&file, &correct)?.into_iter().filter_map(fields) {
+            if let Some(name) = field(&fields, "EventName") {
                 common.insert(name.to_ascii_lowercase(), fields);
             }
         }
@@ -259,26 +280,62 @@ fn all_json(folder: &Path) -> Result<Vec<PathBuf>, VendorError> {
     Ok(files)
 }
 
-/// Returns the list of events in a file.
-fn list(path: &Path, text: &str) -> Result<Vec<Value>, VendorError> {
-    let json = |source| VendorError::Json {
+/// Returns the text of a file as JSON. Files in the kernel's sources have commas behind last elements.
+///
+/// # Errors
+/// Fails if the text is not JSON. Errors are those of the text as it is.
+fn correct<'a>(path: &Path, text: &'a str) -> Result<Cow<'a, str>, VendorError> {
+    let Err(error) = serde_json::from_str::<IgnoredAny>(text) else {
+        return Ok(text.into());
+    };
+    let mended = without_last_commas(text);
+    match serde_json::from_str::<IgnoredAny>(&mended) {
+        Ok(_) => Ok(mended.into()),
+        Err(_) => Err(json(path, error)),
+    }
+}
+
+fn json(path: &Path, source: serde_json::Error) -> VendorError {
+    VendorError::Json {
         path: path.to_path_buf(),
         source,
+    }
+}
+
+/// Returns the list of events in a file. Parts of the text stand for them, since values of all fields would take up to a hundred
+/// times the space.
+fn list<'a>(path: &Path, text: &'a str) -> Result<Vec<&'a RawValue>, VendorError> {
+    let found = match text.trim_start().chars().next() {
+        Some('[') => serde_json::from_str(text),
+        Some('{') => serde_json::from_str(text).map(|EventFile { events }| events),
+        _ => Err(serde::de::Error::custom("neither a list nor an object")),
     };
-    // Files in the kernel's sources have commas behind last elements. Errors are those of the text as it is.
-    let parsed = serde_json::from_str(text);
-    let value: Value = parsed.or_else(|error| {
-        serde_json::from_str(&without_last_commas(text)).map_err(|_| json(error))
-    })?;
-    match value {
-        Value::Array(list) => Ok(list),
-        Value::Object(mut whole) => match whole.remove("Events") {
-            Some(Value::Array(list)) => Ok(list),
-            _ => Err(json(serde::de::Error::missing_field("Events"))),
-        },
-        _ => Err(json(serde::de::Error::custom(
-            "neither a list nor an object",
-        ))),
+    found.map_err(|source| json(path, source))
+}
+
+/// Object with a list of events.
+#[derive(serde::Deserialize)]
+struct EventFile<'a> {
+    #[serde(borrow, rename = "Events")]
+    events: Vec<&'a RawValue>,
+}
+
+/// Returns the fields of an event; `None` for an element of the list that is no object.
+fn fields(event: &RawValue) -> Option<Fields> {
+    let all: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(event.get()).ok()?;
+    let known = KEPT.iter().chain(FIELDS.iter().map(|(name, _)| name));
+    let kept = known.filter_map(|name| Some((*name, plain(all.get(*name)?))));
+    Some(kept.collect())
+}
+
+/// Returns the text of a value; empty for a value that is neither a text, a number nor a truth value.
+fn plain(value: &RawValue) -> String {
+    match value.get() {
+        "true" => "1".into(),
+        "false" => "0".into(),
+        text if text.starts_with('"') => serde_json::from_str(text).unwrap_or_default(),
+        number if number.starts_with(['{', '[', 'n']) => String::new(),
+        number => number.into(),
     }
 }
 
@@ -303,10 +360,10 @@ fn without_last_commas(text: &str) -> String {
 /// # Errors
 /// Fails if the file is not JSON, or if an event has no name, no code, or an invalid number.
 fn parse(path: &Path, text: &str, common: &Common) -> Result<Vec<VendorEvent>, VendorError> {
-    let list = list(path, text)?;
-    let mut events = Vec::with_capacity(list.len());
-    for (row, value) in list.iter().enumerate() {
-        let Value::Object(own) = value else {
+    let text = correct(path, text)?;
+    let mut events = Vec::new();
+    for (row, value) in list(path, &text)?.into_iter().enumerate() {
+        let Some(own) = fields(value) else {
             continue;
         };
         let fields = &with_common(own, common);
@@ -345,25 +402,21 @@ fn parse(path: &Path, text: &str, common: &Common) -> Result<Vec<VendorEvent>, V
 }
 
 /// Returns the fields of an event, added to those of the common event to which it refers.
-fn with_common(own: &Map<String, Value>, common: &Common) -> Map<String, Value> {
-    let named = field(own, "ArchStdEvent").map(|name| name.to_ascii_lowercase());
+fn with_common(own: Fields, common: &Common) -> Fields {
+    let named = field(&own, "ArchStdEvent").map(|name| name.to_ascii_lowercase());
     let mut fields = named
         .and_then(|name| common.get(&name).cloned())
         .unwrap_or_default();
-    fields.extend(own.clone());
+    fields.extend(own);
     fields
 }
 
-fn field(fields: &Map<String, Value>, name: &str) -> Option<String> {
-    match fields.get(name)? {
-        Value::String(text) => Some(text.trim().to_owned()).filter(|t| !t.is_empty()),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Bool(on) => Some(u8::from(*on).to_string()),
-        _ => None,
-    }
+fn field(fields: &Fields, name: &str) -> Option<String> {
+    let text = fields.get(name)?.trim();
+    Some(text.to_owned()).filter(|text| !text.is_empty())
 }
 
-fn unit(fields: &Map<String, Value>) -> Option<String> {
+fn unit(fields: &Fields) -> Option<String> {
     let unit = field(fields, "Unit")?.to_ascii_lowercase();
     if unit == "core" || unit == "cpu" {
         return None;
@@ -376,7 +429,7 @@ fn unit(fields: &Map<String, Value>) -> Option<String> {
 }
 
 /// Returns the terms of an event; `None` if it needs a register that the kernel sets for no event.
-fn terms(fields: &Map<String, Value>) -> Result<Option<Vec<(String, String)>>, String> {
+fn terms(fields: &Fields) -> Result<Option<Vec<(String, String)>>, String> {
     let mut terms = Vec::new();
     let mut add = |term: &str, value: u64| terms.push((term.to_owned(), format!("{value:#x}")));
     let number = |name: &str| {

@@ -251,3 +251,16 @@ proptest! {
         let _ = parse(Path::new("f.json"), &event.to_string(), &Common::new());
     }
 }
+
+#[test]
+fn fields_without_meaning_are_passed_over_whatever_they_hold() {
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    let text = format!(
+        r#"[1, null, {{"EventCode": "1", "EventName": "X", "UMask": null, "Deprecated": false, "Any": {deep}, "Unit": {{}}}}]"#
+    );
+    let event = one(&text).unwrap();
+    assert_eq!(
+        (event.name.as_str(), event.pmu.as_deref(), terms_of(&event)),
+        ("x", None, vec![("event", "0x1")])
+    );
+}
