@@ -4,39 +4,18 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::path::Path;
 
 use countersteer_bpf::follow::load;
-use countersteer_counters::resolve;
 use countersteer_counters::{
-    BpfLoader, BpfRequest, CoreTypes, CountRequest, CountTarget, CounterError, CountingSummary,
-    Follow, Pmus, Session, TaskReport,
+    BpfLoader, BpfRequest, CountRequest, CountTarget, CounterError, CountingSummary, Follow,
+    Session, TaskReport,
 };
-use countersteer_model::counters::{Owner, PlannedSet, SetPlan, parse_set};
+use countersteer_model::counters::Owner;
 use countersteer_model::units::Nanos;
 use countersteer_sysfs::launch::ExitEnding;
 
 fn request(target: CountTarget, events: &str, interval: Option<Nanos>) -> CountRequest {
-    let pmus = Pmus::read(Path::new("/")).unwrap();
-    let set = resolve(events, &parse_set(events).unwrap(), &pmus).unwrap();
-    let planned = PlannedSet {
-        events: set.iter().map(|e| e.planned.clone()).collect(),
-    };
-    CountRequest {
-        target,
-        sets: vec![set],
-        plan: SetPlan::new(vec![planned], interval).unwrap(),
-        interval,
-        samples: None,
-        duration: None,
-        every: None,
-        prompt: false,
-        cpus: pmus.online.clone(),
-        bind: None,
-        total: false,
-        output: None,
-        core_types: CoreTypes::of(&pmus),
-    }
+    CountRequest::of_events(target, &[events], interval).unwrap()
 }
 
 /// By thread: its name, its counts, and true if its exit was reported.

@@ -58,6 +58,7 @@ pub fn steer_with(
 /// Works like [`steer`], for a command line whose first word is this program's name. It serves programs that embed `steer`;
 /// they first call [`this_program::give`] to define how `steer` starts again.
 pub fn steer_words(words: &[OsString]) -> ExitCode {
+    this_program::set_own();
     if command::internal::guarded(words) {
         return ExitCode::SUCCESS;
     }

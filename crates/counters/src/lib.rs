@@ -30,7 +30,7 @@ pub use counting::request::{CountRequest, CountTarget};
 pub use counting::run::{CountingSummary, Stopper, Tick, children_cpu_time};
 pub use counting::session::Session;
 pub use error::CounterError;
-pub use perf::catalog::{EventProbe, probe, probe_event};
+pub use perf::catalog::{EventProbe, may_count, probe, probe_event};
 pub use perf::final_counts::reports_final_counts;
 pub use perf::fit::fit_together;
 pub use perf::limits::{is_among_the_last, permission};

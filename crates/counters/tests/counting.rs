@@ -5,16 +5,12 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
-use countersteer_counters::resolve;
 use countersteer_counters::{
-    CoreTypes, CountRequest, CountTarget, CounterError, CountingSummary, EventProbe, Pmus, Session,
-    probe,
+    CountRequest, CountTarget, CounterError, CountingSummary, Session, may_count,
 };
-use countersteer_model::counters::{Owner, PlannedSet, SetPlan, parse_set};
-use countersteer_model::events::Event;
+use countersteer_model::counters::Owner;
 use countersteer_model::units::Nanos;
 use countersteer_sysfs::launch::{ExitEnding, LaunchError};
 
@@ -22,41 +18,11 @@ use countersteer_sysfs::launch::{ExitEnding, LaunchError};
 const THREADS: &str = "COUNTERSTEER_TEST_THREADS";
 
 fn request(target: CountTarget, events: &[&str], interval: Option<Nanos>) -> Option<CountRequest> {
-    let (kind, config) = Event::TaskClock.def().perf().unwrap();
-    if probe(kind, config) != EventProbe::Counts {
+    if !may_count() {
         countersteer_fuzz::skipped("counting is not permitted here (kernel.perf_event_paranoid)");
         return None;
     }
-    let pmus = Pmus::read(Path::new("/")).unwrap();
-    let sets: Vec<_> = events
-        .iter()
-        .map(|e| resolve(e, &parse_set(e).unwrap(), &pmus).unwrap())
-        .collect();
-    let planned = |set: &Vec<countersteer_counters::Resolved>| PlannedSet {
-        events: set.iter().map(|e| e.planned.clone()).collect(),
-    };
-    let plan = SetPlan::new(sets.iter().map(planned).collect(), interval).unwrap();
-    let cpus = pmus.online.clone();
-    let core_types = CoreTypes::of(&pmus);
-    let samples = None;
-    let duration = None;
-    let bind = None;
-    let every = None;
-    Some(CountRequest {
-        target,
-        sets,
-        plan,
-        interval,
-        samples,
-        duration,
-        every,
-        prompt: false,
-        cpus,
-        bind,
-        total: false,
-        output: None,
-        core_types,
-    })
+    Some(CountRequest::of_events(target, events, interval).unwrap())
 }
 
 /// Counts by owner, and true if its exit was reported.

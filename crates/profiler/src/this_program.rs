@@ -1,12 +1,13 @@
-//! Command that starts this program again: recorders, cleanup processes and runs of a trial are separate processes.
+//! Command that starts `steer`: recorders, cleanup processes and runs of a trial are separate processes.
 //!
-//! By default it is the executable of this process. A program that embeds this one as a library (an interpreter, say) sets
-//! another command here.
+//! `steer` says by [`set_own`] that it is its own executable. A program that uses sessions as a library names one by
+//! [`set_steer`], or any other command by [`give`]. Without a name, no helper process starts: the executable of a program that
+//! is no `steer` would run its own `main` again.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -14,33 +15,58 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
 
-struct Given {
-    words: Vec<OsString>,
-    folder: PathBuf,
+enum Starter {
+    Own,
+    Given {
+        words: Vec<OsString>,
+        folder: PathBuf,
+    },
 }
 
-static GIVEN: OnceLock<Given> = OnceLock::new();
+static STARTER: OnceLock<Starter> = OnceLock::new();
 
-/// Sets the command that starts this program and the folder of its files. Must be called before anything is started; later calls
+/// Declares that the executable of this process is `steer`. Has no effect after [`give`].
+pub fn set_own() {
+    let _ = STARTER.set(Starter::Own);
+}
+
+/// Sets the command that starts `steer`, and the folder of its files. Must be called before anything is started; later calls
 /// have no effect.
 pub fn give(words: Vec<OsString>, folder: PathBuf) {
-    let _ = GIVEN.set(Given { words, folder });
+    let _ = STARTER.set(Starter::Given { words, folder });
 }
 
-/// Returns the command that was set; `None` by default.
-pub fn given() -> Option<Command> {
-    let (first, rest) = GIVEN.get()?.words.split_first()?;
-    let mut command = Command::new(first);
-    command.args(rest);
-    Some(command)
+/// Sets the path of `steer`'s executable, of the same version as this library. Later calls have no effect.
+pub fn set_steer(path: &Path) {
+    let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
+    give(vec![path.into()], folder);
 }
 
-/// Returns the command that starts this program, without arguments.
+/// Returns the command that starts `steer`, without arguments. It is found even if its file was replaced in the meantime.
 ///
 /// # Errors
-/// Fails if the executable of this process cannot be found.
+/// This program has not named one, or its executable cannot be found.
 pub fn command() -> io::Result<Command> {
-    given().map_or_else(|| std::env::current_exe().map(Command::new), Ok)
+    match STARTER.get() {
+        Some(Starter::Own) => {
+            let path = std::env::current_exe()?;
+            let is_there = path.exists();
+            Ok(Command::new(if is_there {
+                path
+            } else {
+                "/proc/self/exe".into()
+            }))
+        }
+        Some(Starter::Given { words, .. }) if !words.is_empty() => {
+            let mut command = Command::new(&words[0]);
+            command.args(&words[1..]);
+            Ok(command)
+        }
+        _ => Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "this program has not named the `steer` that helper processes run (this_program::set_steer)",
+        )),
+    }
 }
 
 /// Makes the kernel kill the process when the thread that starts it ends. It suits processes that this thread waits for. Their
@@ -62,8 +88,8 @@ pub fn end_with_this_thread(command: &mut Command) {
 
 /// Returns the folder of this program's files.
 pub fn folder() -> Option<PathBuf> {
-    if let Some(given) = GIVEN.get() {
-        return Some(given.folder.clone());
+    if let Some(Starter::Given { folder, .. }) = STARTER.get() {
+        return Some(folder.clone());
     }
     let own = std::env::current_exe().ok()?;
     own.parent().map(Into::into)
@@ -81,10 +107,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_its_file_until_another_command_is_given() {
+    fn a_program_that_names_no_steer_starts_none() {
         let own = std::env::current_exe().unwrap();
-        assert!(given().is_none());
-        assert_eq!(command().unwrap().get_program(), own);
+        assert!(command().unwrap_err().to_string().contains("set_steer"));
         assert_eq!(folder().as_deref(), own.parent());
+        set_steer(Path::new("/opt/bin/steer"));
+        set_own();
+        assert_eq!(command().unwrap().get_program(), "/opt/bin/steer");
+        assert_eq!(folder().as_deref(), Some(Path::new("/opt/bin")));
     }
 }

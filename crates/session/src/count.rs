@@ -3,15 +3,17 @@
 //! Input: a [`Count`], which says what of which threads is counted. Output: ticks, one per interval, or all values as [`Rows`].
 //! [`Count::plan`] finds the events on this machine, [`Planned::open`] opens the counters, and [`Counting::run`] counts.
 //!
-//! ```no_run
+//! ```
+//! # if !countersteer_counters::may_count() { return Ok(()); }
 //! use countersteer_session::count::{Count, CountTarget};
 //!
-//! let mut count = Count::new(CountTarget::Launch(vec!["gzip".into(), "-k".into(), "file".into()]));
-//! count.metrics = vec!["ipc".into()];
-//! let rows = count.plan()?.open()?.rows()?;
-//! for row in rows.rows {
+//! let mut count = Count::new(CountTarget::Launch(vec!["ls".into(), "/".into()]));
+//! count.metrics = vec!["1000000 * page_faults / task_clock".into()];
+//! let rows = count.plan()?.open()?.rows()?.rows;
+//! for row in &rows {
 //!     println!("{} {} {}", row.name, row.counter, row.value);
 //! }
+//! assert!(rows.iter().all(|row| row.name == "ls" && row.value > 0.0));
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 

@@ -1,6 +1,25 @@
 //! Steering of a whole host by rules, as a value.
 //!
-//! Input: rules, which name processes and a policy. Output: steered processes until a signal arrives.
+//! Input: rules, which name processes and a policy. Output: steered processes until a signal arrives or the time is over.
+//!
+//! ```
+//! use countersteer_model::units::Nanos;
+//! use countersteer_session::daemon::Daemon;
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # // SAFETY: this program has one thread.
+//! # unsafe { std::env::set_var("RUNTIME_DIRECTORY", folder.path()) };
+//! let rules = r#"
+//!     schema = "countersteer.rules/1"
+//!     policy = "aarr"
+//!     [[steer]]
+//!     name = "chess-*"
+//! "#;
+//! let mut daemon = Daemon::new("rules.toml", rules)?;
+//! daemon.until = Nanos::from_millis(300);
+//! assert_eq!(daemon.run()?, 0);
+//! # Ok::<(), anyhow::Error>(())
+//! ```
 
 use std::net::SocketAddr;
 
@@ -13,6 +32,7 @@ use countersteer_policies::FOREGROUND;
 
 use crate::bpf::Bpf;
 use crate::error::{FaultKind, failure};
+use crate::live::{Live, Targets};
 use crate::serving::Door;
 use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
 use crate::steering::engine::EngineName;
@@ -43,6 +63,8 @@ pub struct Daemon {
     /// Name or file of a machine; `None` for the detected one.
     pub machine: Option<String>,
     pub seed: u64,
+    /// Time from the start at which steering ends; [`Nanos::NEVER`] without a limit.
+    pub until: Nanos,
     /// Function that is called when steering is about to begin.
     pub ready: fn(),
     /// Function that ends this process if a policy never returns from a decision; see [`crate::live::Live::hung`].
@@ -50,7 +72,28 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Steers until a signal arrives; returns the exit code.
+    /// Begins with the defaults of `steer daemon`, without a limit of time. `name` stands for the text in messages.
+    ///
+    /// # Errors
+    /// The text is no rules file.
+    pub fn new(name: &str, text: &str) -> anyhow::Result<Self> {
+        let Live { seed, hung, .. } = Live::new(Targets::Command(Vec::new()));
+        Ok(Self {
+            rules: Rules::parse(name, text)?,
+            name: name.to_owned(),
+            text: text.to_owned(),
+            engine: EngineName::Auto,
+            steal_above: None,
+            metrics: None,
+            machine: None,
+            seed,
+            until: Nanos::NEVER,
+            ready: || {},
+            hung,
+        })
+    }
+
+    /// Steers until a signal arrives or the time is over; returns the exit code.
     ///
     /// # Errors
     /// The policy or machine does not exist, another daemon runs, or the host cannot be steered.
@@ -70,7 +113,7 @@ impl Daemon {
             engine,
             steal_above: self.steal_above,
             period: Nanos::from_secs_f64(rules.period_ms * 1e-3),
-            until: Nanos::NEVER,
+            until: self.until,
             dry: false,
             seed: self.seed,
             record: None,

@@ -1,7 +1,8 @@
 //! Sessions on this machine, as values: counting, steering by a policy, trials, timings, miss curves of running programs.
 //!
 //! Input: programs or processes of this machine, and a request. Output: results, records, and errors with kinds. Nothing here
-//! parses a command line. [`notice`] passes on what a user should know meanwhile. Only [`interrupt`] writes to stderr and ends the
+//! parses a command line. Recorders, the cleanup after a killed run and whole runs of a trial are processes of their own, for
+//! which a program names the `steer` of this version ([`this_program::set_steer`]). [`notice`] passes on what a user should know meanwhile. Only [`interrupt`] writes to stderr and ends the
 //! process, after a signal, and only in a program that calls [`interrupt::own_process`].
 
 #[macro_use]
@@ -34,3 +35,5 @@ pub mod trial;
 pub mod verdicts;
 pub mod virtuals;
 pub mod waits;
+
+pub use countersteer_profiler::this_program;

@@ -2,12 +2,14 @@
 //!
 //! Whole runs are compared by [`crate::steering::whole_runs`].
 //!
-//! ```no_run
+//! ```
+//! use countersteer_model::units::Nanos;
 //! use countersteer_session::live::Targets;
 //! use countersteer_session::trial::BlockTrial;
 //!
-//! let mut trial = BlockTrial::new(Targets::Processes(vec![4711]), "hsf");
-//! trial.until_decided = true;
+//! let program = Targets::Command(vec!["sleep".into(), "1".into()]);
+//! let mut trial = BlockTrial::new(program, "aarr");
+//! trial.block = Nanos::from_millis(100);
 //! let found = trial.run()?;
 //! println!("{:+.1} %", found.overall.gain * 100.0);
 //! # Ok::<(), anyhow::Error>(())

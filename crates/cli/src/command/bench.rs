@@ -220,19 +220,16 @@ fn sums(
     let counted = counted::plan(&asked, &here.pmus, None)?;
     let session = Session::open(
         CountRequest {
-            target: CountTarget::Launch(command.to_vec()),
-            sets: counted.sets,
-            plan: counted.plan,
-            interval: None,
-            samples: None,
-            duration: None,
-            every: None,
-            prompt: false,
-            cpus: here.pmus.online.clone(),
             bind: bind.cloned(),
             total: true,
             output: Some("/dev/null".into()),
-            core_types: CoreTypes::of(&here.pmus),
+            ..CountRequest::new(
+                CountTarget::Launch(command.to_vec()),
+                (counted.sets, counted.plan),
+                None,
+                here.pmus.online.clone(),
+                CoreTypes::of(&here.pmus),
+            )
         },
         None,
     )?;

@@ -1,7 +1,7 @@
 //! `steer daemon`: steers the whole host with a policy, by rules.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -45,25 +45,20 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<ExitCode> {
             "{path} should list the processes to steer; share/countersteer/rules.toml is an example"
         )
     })?;
-    let rules = Rules::parse(&text.path, &text.text)?;
+    let mut daemon = Daemon::new(&text.path, &text.text)?;
     if args.list {
-        return list(rules);
+        return list(daemon.rules);
     }
-    let daemon = Daemon {
-        rules,
-        name: Path::display(&args.rules).to_string(),
-        text: text.text,
-        engine: args.placing.engine,
-        steal_above: args.placing.steal_above,
-        metrics: args.metrics,
-        machine: args.here.machine.clone(),
-        seed: args.here.seed,
-        // Without a service manager nothing listens; that is not a failure.
-        ready: || {
-            let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-        },
-        hung: error::exit,
+    daemon.engine = args.placing.engine;
+    daemon.steal_above = args.placing.steal_above;
+    daemon.metrics = args.metrics;
+    daemon.machine.clone_from(&args.here.machine);
+    daemon.seed = args.here.seed;
+    // Without a service manager nothing listens; that is not a failure.
+    daemon.ready = || {
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     };
+    daemon.hung = error::exit;
     let code = daemon.run()?;
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     Ok(ExitCode::from(code))

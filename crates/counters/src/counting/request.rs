@@ -2,14 +2,16 @@
 //!
 //! Input: the user's request. Output: an [`GroupOpening`], from which counters are opened.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use countersteer_model::counters::SetPlan;
+use countersteer_model::counters::{PlannedSet, SetPlan, SpecError, parse_set};
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::Nanos;
 
+use crate::CounterError;
 use crate::perf::open::{CGROUP, GroupOpening, Leaving};
-use crate::perf::resolve::{CoreTypes, Resolved};
+use crate::perf::pmu::Pmus;
+use crate::perf::resolve::{CoreTypes, Resolved, resolve};
 use crate::perf::{final_counts, limits};
 
 #[derive(Clone, Debug)]
@@ -71,6 +73,59 @@ pub(super) const LEAST_SAMPLE_NS: u64 = 500_000;
 const SELDOM_NS: u64 = 100_000_000;
 
 impl CountRequest {
+    /// Returns a request without limits of time, for threads one by one.
+    #[must_use]
+    pub fn new(
+        target: CountTarget,
+        (sets, plan): (Vec<Vec<Resolved>>, SetPlan),
+        interval: Option<Nanos>,
+        cpus: CpuSet,
+        core_types: CoreTypes,
+    ) -> Self {
+        Self {
+            target,
+            sets,
+            plan,
+            interval,
+            samples: None,
+            duration: None,
+            every: None,
+            prompt: false,
+            cpus,
+            bind: None,
+            total: false,
+            output: None,
+            core_types,
+        }
+    }
+
+    /// Returns a request for event sets of this machine, such as `task_clock,page_faults`, on all CPUs.
+    ///
+    /// # Errors
+    /// Fails for events that this machine does not have, sets that cannot take turns, and unreadable files of the kernel.
+    pub fn of_events(
+        target: CountTarget,
+        events: &[&str],
+        interval: Option<Nanos>,
+    ) -> Result<Self, CounterError> {
+        let pmus = Pmus::read(Path::new("/"))?;
+        let resolved = |text: &&str| resolve(text, &parse_set(text)?, &pmus);
+        let sets: Result<Vec<_>, SpecError> = events.iter().map(resolved).collect();
+        let sets = sets?;
+        let planned = |set: &Vec<Resolved>| PlannedSet {
+            events: set.iter().map(|event| event.planned.clone()).collect(),
+        };
+        let plan = SetPlan::new(sets.iter().map(planned).collect(), interval)?;
+        let core_types = CoreTypes::of(&pmus);
+        Ok(Self::new(
+            target,
+            (sets, plan),
+            interval,
+            pmus.online,
+            core_types,
+        ))
+    }
+
     /// Returns the description of the counters to be opened. Samples of a short period are `spacing_ns` apart, or half a
     /// period.
     pub(super) fn opening(&self, spacing_ns: u64) -> GroupOpening<'_> {
@@ -123,7 +178,7 @@ pub(super) fn sample_ns(period: u64, spacing_ns: u64) -> u64 {
 
 #[cfg(test)]
 pub(super) mod testing {
-    use countersteer_model::counters::{PlannedEvent, PlannedSet};
+    use countersteer_model::counters::PlannedEvent;
 
     use super::*;
 
@@ -139,23 +194,13 @@ pub(super) mod testing {
             events: vec![event("task_clock"), event("page_faults")],
         };
         let interval = interval_ms.map(Nanos::from_millis);
-        CountRequest {
-            target: CountTarget::Threads(vec![1]),
-            sets: Vec::new(),
-            plan: SetPlan::new(vec![set; sets], interval).unwrap(),
-            interval,
-            samples: None,
-            duration: None,
-            every: None,
-            prompt: false,
-            cpus: CpuSet::first(1),
-            bind: None,
-            total: false,
-            output: None,
-            core_types: CoreTypes {
-                names: vec!["cpu".into()],
-                by_cpu: vec![0],
-            },
-        }
+        let plan = SetPlan::new(vec![set; sets], interval).unwrap();
+        let core_types = CoreTypes {
+            names: vec!["cpu".into()],
+            by_cpu: vec![0],
+        };
+        let target = CountTarget::Threads(vec![1]);
+        let cpus = CpuSet::first(1);
+        CountRequest::new(target, (Vec::new(), plan), interval, cpus, core_types)
     }
 }

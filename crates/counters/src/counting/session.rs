@@ -25,7 +25,26 @@ use crate::perf::hotplug::HotplugWatch;
 use crate::perf::open::{CountedTasks, OpenedGroups};
 
 /// Counting session with its open counters.
-/// `count::Count` of the crate `session` makes the request from a target and the names of events, and has an example.
+///
+/// ```
+/// use std::ops::ControlFlow;
+///
+/// use countersteer_counters::{CountRequest, CountTarget, Session};
+///
+/// # if !countersteer_counters::may_count() { return Ok(()); }
+/// let program = CountTarget::Launch(vec!["ls".into(), "/".into()]);
+/// let request = CountRequest::of_events(program, &["task_clock,page_faults"], None)?;
+/// let mut page_faults = 0.0;
+/// let summary = Session::open(request, None)?.run(|tick| {
+///     for row in tick.readings.iter() {
+///         page_faults += row.counts.values()[1];
+///     }
+///     ControlFlow::Continue(())
+/// })?;
+/// println!("{page_faults} page faults in {:.3} s", summary.elapsed.as_secs_f64());
+/// assert!(page_faults > 0.0);
+/// # Ok::<(), countersteer_counters::CounterError>(())
+/// ```
 pub struct Session {
     pub(super) request: CountRequest,
     pub(super) counters: Box<dyn TaskCounters + Send>,

@@ -12,6 +12,12 @@ use super::sys::{self, Attr, EventScope, abi};
 /// Config of the kernel's task clock, the event that leads groups.
 pub(crate) const TASK_CLOCK: u64 = abi::PERF_COUNT_SW_TASK_CLOCK as u64;
 
+/// True if this process may count events of its own threads, in the kernel too.
+#[must_use]
+pub fn may_count() -> bool {
+    probe(abi::PERF_TYPE_SOFTWARE, TASK_CLOCK) == EventProbe::Counts
+}
+
 /// Result of a trial of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventProbe {

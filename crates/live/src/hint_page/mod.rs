@@ -5,7 +5,7 @@
 //! other, and a program makes no system call for writing or reading. A page can be used without an engine, too; hints are then
 //! not read, and there is no advice.
 //!
-//! ```no_run
+//! ```
 //! use countersteer_model::hint::{Phase, Hint};
 //! use countersteer_live::hint_page::HintPage;
 //!

@@ -53,14 +53,24 @@ use crate::error::ReportError;
 
 /// Record of one run: inputs, observations, decisions and outcome.
 ///
-/// ```no_run
+/// ```
 /// use std::path::Path;
 ///
 /// use countersteer_report::record::Record;
 ///
+/// # let folder = tempfile::tempdir()?;
+/// # std::env::set_current_dir(folder.path())?;
+/// # let machine = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/core2-quad.toml"));
+/// # let texts = (("core2-quad", machine), ("mix.toml", ""));
+/// # let period = countersteer_model::units::Nanos::from_millis(100);
+/// # let manifest =
+/// #     countersteer_report::record::Manifest::new(texts.0, texts.1, "hsf", 1, period, [], Default::default());
+/// # Record::new(manifest).save(Path::new("run.rec"))?;
 /// let record = Record::load(Path::new("run.rec"))?;
-/// println!("{} decisions in {:.1} s", record.decisions.len(), record.end().as_secs_f64());
-/// # Ok::<(), countersteer_report::ReportError>(())
+/// let (policy, machine) = (&record.manifest.policy, record.topology()?.cpus.len());
+/// println!("{} decisions of {policy} on {machine} CPUs", record.decisions.len());
+/// # assert_eq!(machine, 4);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {

@@ -4,7 +4,7 @@
 //! the process undoes the changes that the journal lists.
 
 use std::io;
-use std::process::{Command, id};
+use std::process::id;
 
 use countersteer_live::cleanup_process::CleanupProcess;
 use countersteer_live::undo::journal_folder;
@@ -23,8 +23,7 @@ pub fn start() -> Option<CleanupProcess> {
 }
 
 fn start_here() -> io::Result<CleanupProcess> {
-    // Starts the executable of this process, even if its file was replaced in the meantime.
-    let mut command = this_program::given().unwrap_or_else(|| Command::new("/proc/self/exe"));
+    let mut command = this_program::command()?;
     command
         .args(["internal", "guard"])
         .arg(std::path::absolute(journal_folder())?)

@@ -5,12 +5,13 @@
 //! table, sorted and filtered. One table defines all columns (`columns`). `tails` supplies percentiles of run-queue latency. `page`
 //! serves charts to a browser.
 //!
-//! ```no_run
+//! ```
+//! # if !countersteer_counters::may_count() { return Ok(()); }
 //! use countersteer_model::units::Nanos;
 //! use countersteer_session::top::Top;
 //!
 //! let top = Top::new(Nanos::from_millis(200));
-//! let samples = Some(5);
+//! let samples = Some(2);
 //! top.open()?.each(samples, |state| {
 //!     for line in state.visible() {
 //!         println!("{} {:.0} %", line.name, 100.0 * line.share);
@@ -234,21 +235,12 @@ impl Top {
         counted: &CountedMetrics,
         core_types: CoreTypes,
     ) -> CountRequest {
+        let sets = (counted.sets.clone(), counted.plan.clone());
+        let interval = Some(self.interval);
         CountRequest {
-            target,
-            sets: counted.sets.clone(),
-            plan: counted.plan.clone(),
-            interval: Some(self.interval),
-            // The display counts the intervals and stops the session, which also ends a started program.
-            samples: None,
-            duration: None,
-            every: None,
-            prompt: false,
-            cpus: pmus.online.clone(),
-            bind: None,
-            total: false,
             output: Some(self.output.clone()),
-            core_types,
+            // The display counts the intervals and stops the session, which also ends a started program.
+            ..CountRequest::new(target, sets, interval, pmus.online.clone(), core_types)
         }
     }
 }

@@ -30,10 +30,12 @@ impl SensorSet {
     /// Opens virtual counters of the machine whose file systems are below `root`, and takes a first sample as the base of
     /// differences.
     ///
-    /// ```no_run
+    /// ```
     /// use countersteer_sysfs::sensors::SensorSet;
     ///
-    /// let mut sensors = SensorSet::open(std::path::Path::new("/"), &["energy_j", "pressure_cpu_some_s"])?;
+    /// # if SensorSet::open(std::path::Path::new("/"), &["runqueue_wait_ms"]).is_err() { return Ok(()); }
+    /// let mut sensors = SensorSet::open(std::path::Path::new("/"), &["runqueue_wait_ms"])?;
+    /// sensors.follow(std::process::id());
     /// let sum: u64 = (0..1000).sum();
     /// for value in sensors.read() {
     ///     println!("{}: {} {}", value.column.name, value.value, value.column.unit);

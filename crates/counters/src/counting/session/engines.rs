@@ -28,21 +28,8 @@ impl Session {
         core_types: CoreTypes,
         loader: Option<BpfLoader>,
     ) -> Result<Self, CounterError> {
-        let request = CountRequest {
-            target: CountTarget::Processes(Vec::new()),
-            sets,
-            plan,
-            interval: Some(interval),
-            samples: None,
-            duration: None,
-            every: None,
-            prompt: false,
-            cpus,
-            bind: None,
-            total: false,
-            output: None,
-            core_types,
-        };
+        let target = CountTarget::Processes(Vec::new());
+        let request = CountRequest::new(target, (sets, plan), Some(interval), cpus, core_types);
         let nothing = request.sets.iter().all(Vec::is_empty);
         let follow = loader
             .as_ref()

@@ -325,18 +325,11 @@ fn samples_of_short_periods_are_fewer_but_never_less_than_two() {
 
 #[test]
 fn a_cpu_that_kept_its_counters_over_a_sleep_is_counted_once() {
-    let pmus = crate::Pmus::read(Path::new("/")).unwrap();
-    let event = countersteer_model::counters::parse_set("task_clock").unwrap();
-    let set = crate::resolve("task_clock", &event, &pmus).unwrap();
-    let planned = set.iter().map(|e| e.planned.clone()).collect();
-    let planned = countersteer_model::counters::PlannedSet { events: planned };
+    let whole = CountRequest::of_events(CountTarget::Cpus, &["task_clock"], None).unwrap();
+    let online = whole.cpus.to_string();
     let request = CountRequest {
-        target: CountTarget::Cpus,
-        sets: vec![set],
-        plan: SetPlan::new(vec![planned], None).unwrap(),
-        cpus: pmus.online.iter().take(1).collect(),
-        core_types: crate::CoreTypes::of(&pmus),
-        ..request(1, None)
+        cpus: whole.cpus.iter().take(1).collect(),
+        ..whole
     };
     let begun = std::time::Instant::now();
     let mut session = match Session::open(request, None) {
@@ -348,7 +341,7 @@ fn a_cpu_that_kept_its_counters_over_a_sleep_is_counted_once() {
     session.of_cpus = Some((HotplugWatch::new(root.path()), None));
     let folder = root.path().join("sys/devices/system/cpu");
     std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("online"), pmus.online.to_string()).unwrap();
+    std::fs::write(folder.join("online"), &online).unwrap();
     let groups = session.counters.groups().len();
     session.counters.select(0, true).unwrap();
     for _ in 0..3 {
@@ -358,7 +351,7 @@ fn a_cpu_that_kept_its_counters_over_a_sleep_is_counted_once() {
         std::fs::write(folder.join("online"), "").unwrap();
         std::thread::sleep(std::time::Duration::from_millis(60));
         session.renew().unwrap();
-        std::fs::write(folder.join("online"), pmus.online.to_string()).unwrap();
+        std::fs::write(folder.join("online"), &online).unwrap();
     }
     let mut counted_ns = 0.0;
     let count = |samples: &Samples| {

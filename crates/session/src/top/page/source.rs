@@ -38,7 +38,7 @@ impl LineSource {
         let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
         let mut command = if host == HERE {
             let mut command: Command =
-                this_program::command().context("cannot find this program")?;
+                this_program::command().context("cannot start this host's counting")?;
             command.args(words);
             command
         } else {
