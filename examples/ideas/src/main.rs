@@ -28,6 +28,7 @@ examples! {
     shared_cache,
     speed_up_factor,
     stack_distances,
+    steer_a_program,
     stop_when_sure,
     sweep_of_seeds,
     upper_bound,
