@@ -5,7 +5,9 @@
 //!
 //! ```no_run
 //! use countersteer_session::auto::Auto;
+//! use countersteer_session::this_program;
 //!
+//! this_program::set_steer("/usr/bin/steer".as_ref()); // records the program
 //! let judged = Auto::new(vec!["make".into(), "-j8".into()]).judge()?;
 //! println!("{}: {}", judged.verdict.policy, judged.verdict.why);
 //! let done = judged.run()?;

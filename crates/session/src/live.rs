@@ -1,7 +1,8 @@
 //! Programs of this machine under a policy, as a value.
 //!
 //! Input: a [`Live`], which names programs, a policy and an engine. Output: the results of the run, and a record if one is asked
-//! for. Affinity masks and other settings are restored at the end, also after a kill.
+//! for. Affinity masks and other settings are restored at the end. After a kill, the cleanup process restores them, or the next run
+//! if this program has named no `steer` ([`crate::this_program`]).
 //!
 //! ```
 //! use countersteer_session::live::{Live, Targets};

@@ -5,7 +5,9 @@
 //!
 //! ```no_run
 //! use countersteer_session::advice::Advice;
+//! use countersteer_session::this_program;
 //!
+//! this_program::set_steer("/usr/bin/steer".as_ref()); // records the programs
 //! let advice = Advice::new(vec![vec!["xz".into(), "-kc".into(), "file".into()]]);
 //! match advice.prepare()?.run()? {
 //!     Some(advised) => println!("{}", advised.rankings[0].sentence()),
