@@ -15,7 +15,11 @@ use countersteer_model::units::CpuId;
 #[must_use]
 pub fn text(path: &Path) -> Option<String> {
     let bytes = read::bytes(path, read::MOST_TEXT).ok()?;
-    let text = String::from_utf8_lossy(&bytes);
+    trimmed(&String::from_utf8_lossy(&bytes))
+}
+
+/// Returns a file's text without white space around it; `None` if nothing is left.
+pub(crate) fn trimmed(text: &str) -> Option<String> {
     let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
     (!text.is_empty()).then(|| text.to_owned())
 }

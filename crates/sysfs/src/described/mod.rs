@@ -1,7 +1,7 @@
 //! Machines that other tools describe: hwloc's XML and the JSON of lscpu.
 //!
-//! Input: such a file. Output: a machine with the assumptions that were made. A description is written as sysfs would have it into a
-//! temporary folder, which the detection of machines reads. So both ways have the same rules and tables.
+//! Input: such a file. Output: a machine with the assumptions that were made. A description becomes the files that sysfs
+//! would have, in memory, which the detection of machines reads. So both ways have the same rules and tables.
 
 mod hwloc;
 mod lscpu;
@@ -9,9 +9,10 @@ mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use countersteer_model::bounds;
 use countersteer_model::cpuset::CpuSet;
 
-use crate::topology::{DetectError, Survey, survey};
+use crate::topology::{DetectError, Survey, survey_in_memory};
 
 /// Form of a description.
 struct DescriptionForm {
@@ -97,14 +98,14 @@ pub fn machine(name: &str, text: &str) -> Result<Survey, DetectError> {
     if described.cpus.is_empty() {
         return Err(bad("there is no CPU in it".into()));
     }
-    let folder = tree::write(&described)?;
+    let number = described.cpus.len() as f64;
+    bounds::CPUS.check("CPUs", number).map_err(bad)?;
+    let files = tree::files(&described).map_err(bad)?;
     let Survey {
         mut machine,
         remedies,
-    } = survey(folder.path()).map_err(|error| {
-        let folder = format!("{}: ", folder.path().display());
-        bad(error.to_string().replace(&folder, ""))
-    })?;
+    } = survey_in_memory(&files)
+        .map_err(|error| bad(error.to_string().trim_start_matches(": ").to_owned()))?;
     let mut notes = described.assumed;
     if !described.not_kept.is_empty() {
         let parts: Vec<String> = described.not_kept.into_iter().collect();

@@ -164,6 +164,67 @@ fn what_describes_no_machine_is_said() {
     );
 }
 
+/// XML of hwloc with N CPUs, each with a core and two caches of its own, and one cache of all of them.
+fn many(cpus: u32, title: &str) -> String {
+    let set = |from: u32, to: u32| {
+        let word = |nth: u32| {
+            let bits = (32 * nth..32 * nth + 32).filter(|bit| (from..to).contains(bit));
+            format!("0x{:x}", bits.map(|bit| 1_u32 << (bit % 32)).sum::<u32>())
+        };
+        let words: Vec<String> = (0..cpus.div_ceil(32)).rev().map(word).collect();
+        words.join(",")
+    };
+    let cache = |level: u32, cpus: &str| {
+        format!(
+            "<object type=\"L{level}Cache\" cpuset=\"{cpus}\" cache_size=\"65536\" depth=\"{level}\" cache_linesize=\"64\" cache_type=\"0\"/>"
+        )
+    };
+    let own = |cpu: u32| {
+        let set = set(cpu, cpu + 1);
+        let core = format!(
+            "<object type=\"Core\" cpuset=\"{set}\"><object type=\"PU\" os_index=\"{cpu}\"/></object>"
+        );
+        cache(1, &set) + &cache(2, &set) + &core
+    };
+    let all = set(0, cpus);
+    let parts: String = (0..cpus).map(own).collect();
+    format!(
+        "<topology><object type=\"Machine\" cpuset=\"{all}\"><info name=\"CPUModel\" value=\"{title}\"/>{}{parts}</object></topology>",
+        cache(3, &all)
+    )
+}
+
+#[test]
+fn large_machines_are_described_in_little_space() {
+    assert_eq!(
+        counts(&machine("x", &many(1024, "large")).unwrap()),
+        [1024, 1024, 1, 1, 1]
+    );
+    let described = hwloc::read(&many(256, &"n".repeat(10_000))).unwrap();
+    let files = tree::files(&described).unwrap();
+    let all: std::collections::BTreeSet<_> = files.values().map(std::rc::Rc::as_ptr).collect();
+    assert!(
+        all.len() < files.len(),
+        "the list of the shared cache is there once"
+    );
+    let length: usize = files.values().map(|text| text.len()).sum();
+    assert!(length < 50_000, "{length} bytes");
+}
+
+#[test]
+fn a_cpu_with_very_many_caches_is_refused() {
+    let cache = |n: u32| {
+        format!("<object type=\"L1Cache\" cpuset=\"0x3\" depth=\"1\" cache_size=\"{n}\"/>")
+    };
+    let caches: String = (1..18).map(cache).collect();
+    let text = HYBRID.replace(
+        "<object type=\"NUMANode\" os_index=\"1\" cpuset=\"\"/>",
+        &caches,
+    );
+    let refused = machine("f", &text).unwrap_err().to_string();
+    assert_eq!(refused, "f: CPU 0 has more than 16 caches");
+}
+
 #[test]
 fn no_description_makes_the_reader_panic() {
     for (name, example) in [("hwloc", HYBRID), ("lscpu", LSCPU)] {

@@ -16,7 +16,6 @@ use super::caches::{self, CacheFacts, Folder};
 use super::clock::{self, Reported};
 use super::platform::{ArmPart, HybridPmu, Platform, part_of_midr};
 use super::tree::SysRoot;
-use crate::files;
 
 const HYBRID_PMUS: [(HybridPmu, &str); 3] = [
     (HybridPmu::Core, "sys/devices/cpu_core/cpus"),
@@ -139,7 +138,7 @@ fn online(tree: &SysRoot<'_>) -> Result<CpuSet, DetectError> {
     if let Some(listed) = tree.cpus(&file).filter(|c| !c.is_empty()) {
         return Ok(listed);
     }
-    let online = files::online(tree.root());
+    let online = tree.unlisted_online();
     let online = online.ok_or_else(|| DetectError::Nothing {
         root: tree.root().to_owned(),
     })?;

@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 
 use countersteer_model::machine::Machine;
 
+pub(crate) use tree::FileTexts;
 use tree::SysRoot;
 
 /// Reason why a machine could not be detected.
@@ -44,9 +45,6 @@ pub enum DetectError {
     /// A description by another tool has no known form, contradicts itself, or is of no possible machine.
     #[error("{name}: {why}")]
     Description { name: String, why: String },
-    /// The folder into which a description is unpacked could not be written.
-    #[error("cannot write the described machine into a temporary folder")]
-    Unpacked(#[from] std::io::Error),
 }
 
 /// Largest number of core types; processors so far have up to four.
@@ -74,11 +72,19 @@ pub fn detect(root: &Path) -> Result<Machine, DetectError> {
 /// # Errors
 /// Fails if no CPU is found, or more than Linux supports.
 pub fn survey(root: &Path) -> Result<Survey, DetectError> {
+    survey_of(SysRoot::new(root))
+}
+
+/// Detects the machine of which files in memory tell, as [`survey`] does.
+pub(crate) fn survey_in_memory(files: &FileTexts) -> Result<Survey, DetectError> {
+    survey_of(SysRoot::in_memory(files))
+}
+
+fn survey_of(tree: SysRoot<'_>) -> Result<Survey, DetectError> {
     let impossible = |problem: String| DetectError::Impossible {
-        root: root.to_path_buf(),
+        root: tree.root().to_path_buf(),
         problem,
     };
-    let tree = SysRoot::new(root);
     let platform = platform::Platform::read(&tree);
     let mut cpus = cpus::read(&tree, &platform)?;
     let mut classes = classify::classify(&platform, &cpus.list);

@@ -67,7 +67,7 @@ pub(super) struct Platform {
 
 impl Platform {
     pub(super) fn read(tree: &SysRoot<'_>) -> Self {
-        let cpuinfo = tree.proc().cpuinfo();
+        let cpuinfo = tree.cpuinfo();
         let field = |key: &str| field(&cpuinfo, key);
         let number = |key: &str| field(key).and_then(|v| v.parse::<u32>().ok()).unwrap_or(0);
         let family = number("cpu family");
@@ -102,7 +102,7 @@ impl Platform {
             clock: clock::mentioned(&cpuinfo, is_x86, virtual_machine),
             virtual_machine,
             hz: kernel_hz(tree),
-            energy_aware: tree.proc().setting("sched_energy_aware").as_deref() == Some("1"),
+            energy_aware: tree.setting("sched_energy_aware").as_deref() == Some("1"),
         }
     }
 
@@ -164,7 +164,7 @@ pub(super) fn part_of_midr(midr: &str) -> Option<ArmPart> {
 }
 
 fn kernel_hz(tree: &SysRoot<'_>) -> Option<u32> {
-    let release = tree.proc().setting("osrelease")?;
+    let release = tree.setting("osrelease")?;
     let config = tree.text(&format!("boot/config-{release}"))?;
     config
         .lines()
