@@ -1,16 +1,18 @@
-//! Import of trace-cmd's binary files (`trace.dat`), versions 6 and 7: switches and wake-ups of the first buffer.
+//! Import of trace-cmd's binary files (`trace.dat`), versions 6 and 7: switches and wake-ups of the first buffer
+//! that has any.
 
 mod cursor;
 mod file;
 mod format;
 mod ring;
+mod sections;
 
 use std::collections::HashMap;
 
 use countersteer_model::textfile::TextError;
 
 use self::cursor::ByteOrder;
-use self::file::{Contents, Tsc};
+use self::file::{Contents, TraceBuffer, Tsc};
 use self::format::{EventFields, Field};
 use super::timeline::{SchedEvent, SchedTimeline};
 use super::{Tasks, ftrace};
@@ -27,37 +29,40 @@ pub fn check(head: &[u8]) -> Result<(), String> {
 pub fn read(path: &str, bytes: Vec<u8>) -> Result<Tasks, TextError> {
     let damaged = |why: String| TextError::value(path, format!("damaged trace.dat: {why}"));
     let contents = Contents::read(&bytes).map_err(damaged)?;
-    if let (Some(text), true) = (&contents.text, contents.cpus.is_empty()) {
+    let has_pages = contents.buffers.iter().any(|b| !b.cpus.is_empty());
+    if let (Some(text), false) = (&contents.text, has_pages) {
         let read = ftrace::read(path, &mut &**text);
         return read.map_err(|e| match e.downcast::<TextError>() {
             Ok(error) => error,
             Err(other) => damaged(other.to_string()),
         });
     }
-    let clock = TraceClock::of(&contents).map_err(|why| TextError::value(path, why))?;
-    let mut reader = TraceDatReader::new(&contents);
-    let layout =
-        layout(&contents).ok_or_else(|| damaged("its pages have no known format".into()))?;
-    let mut lost = contents.lost;
-    for (cpu, pages) in &contents.cpus {
-        let missed = ring::read(pages, layout, |time, data| {
-            reader.see(clock.ns(time), *cpu, data);
-        });
-        lost = lost.max(missed.map_err(damaged)?);
+    for (nth, buffer) in contents.buffers.iter().enumerate() {
+        let clock = TraceClock::of(&contents, buffer).map_err(|why| TextError::value(path, why))?;
+        let mut reader = TraceDatReader::new(&contents);
+        let layout = layout(&contents, buffer)
+            .ok_or_else(|| damaged("its pages have no known format".into()))?;
+        let mut lost = contents.lost.get(&buffer.name).copied().unwrap_or(0);
+        for (cpu, pages) in &buffer.cpus {
+            let missed = ring::read(pages, layout, |time, data| {
+                reader.see(clock.ns(time), *cpu, data);
+            });
+            lost = lost.max(missed.map_err(damaged)?);
+        }
+        if !reader.timeline.is_empty() {
+            return Ok(reader.tasks(contents, nth, lost));
+        }
     }
-    if reader.timeline.is_empty() {
-        let why = "there is no `sched_switch` in this file: record with `trace-cmd record -e sched_switch -e sched_waking`";
-        return Err(TextError::value(path, why));
-    }
-    Ok(reader.tasks(contents, lost))
+    let why = "there is no `sched_switch` in this file: record with `trace-cmd record -e sched_switch -e sched_waking`";
+    Err(TextError::value(path, why))
 }
 
-fn layout(contents: &Contents<'_>) -> Option<ring::RingLayout> {
+fn layout(contents: &Contents<'_>, buffer: &TraceBuffer<'_>) -> Option<ring::RingLayout> {
     let format = EventFields::parse(&contents.page_format);
     let (commit, data) = (format.field("commit")?, format.field("data")?);
-    (data.at < contents.page && format.field("timestamp")?.at == 0).then_some(ring::RingLayout {
+    (data.at < buffer.page && format.field("timestamp")?.at == 0).then_some(ring::RingLayout {
         order: contents.order,
-        page: contents.page,
+        page: buffer.page,
         commit: (commit.at, commit.size),
         data: data.at,
     })
@@ -67,10 +72,10 @@ fn layout(contents: &Contents<'_>) -> Option<ring::RingLayout> {
 struct TraceClock(Option<Tsc>);
 
 impl TraceClock {
-    fn of(contents: &Contents<'_>) -> Result<Self, String> {
-        let marked = contents.clock.split_once('[');
+    fn of(contents: &Contents<'_>, buffer: &TraceBuffer<'_>) -> Result<Self, String> {
+        let marked = buffer.clock.split_once('[');
         let marked = marked.and_then(|(_, rest)| rest.split_once(']'));
-        let name = marked.map_or(contents.clock.trim(), |(name, _)| name);
+        let name = marked.map_or(buffer.clock.trim(), |(name, _)| name);
         check_clock(name, contents.tsc.is_some())?;
         Ok(Self(contents.tsc.filter(|_| name == "x86-tsc")))
     }
@@ -246,7 +251,8 @@ impl TraceDatReader {
         Some(())
     }
 
-    fn tasks(mut self, contents: Contents<'_>, lost: u64) -> Tasks {
+    /// Returns the tasks of a buffer.
+    fn tasks(mut self, contents: Contents<'_>, nth: usize, lost: u64) -> Tasks {
         let mut warnings = Vec::new();
         if lost > 0 {
             warnings.push(format!(
@@ -262,6 +268,14 @@ impl TraceDatReader {
         }
         for part in contents.not_kept {
             self.timeline.skip(part);
+        }
+        for (other, buffer) in contents.buffers.into_iter().enumerate() {
+            if other != nth && buffer.cpus.iter().any(|(_, pages)| !pages.is_empty()) {
+                self.timeline.skip(match &*buffer.name {
+                    "" => "main buffer".to_owned(),
+                    name => format!("instance `{name}`"),
+                });
+            }
         }
         self.timeline.tasks(warnings)
     }

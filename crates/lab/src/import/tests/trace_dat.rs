@@ -219,21 +219,26 @@ fn parts(form: Form) -> [Vec<u8>; 3] {
 }
 
 fn file(form: Form) -> Vec<u8> {
+    file_of(form, "")
+}
+
+/// Returns a file whose events are in the buffer of an instance, and its main buffer is empty; without a name they are in the main one.
+fn file_of(form: Form, instance: &str) -> Vec<u8> {
     let mut file = Bytes::new(form.is_big);
     file.bytes.extend(b"\x17\x08Dtracing");
     file.bytes
         .extend([b'0' + form.version, 0, u8::from(form.is_big), 8]);
     file.number(PAGE as u64, 4);
     if form.version == 6 {
-        end_6(file, form)
+        end_6(file, form, instance)
     } else {
-        end_7(file, form)
+        end_7(file, form, instance)
     }
 }
 
 const STATS: &str = "entries: 9\noverrun: 2\ndropped events: 1\n\0";
 
-fn end_6(mut file: Bytes, form: Form) -> Vec<u8> {
+fn end_6(mut file: Bytes, form: Form, instance: &str) -> Vec<u8> {
     for part in parts(form) {
         file.bytes.extend(part);
     }
@@ -246,6 +251,18 @@ fn end_6(mut file: Bytes, form: Form) -> Vec<u8> {
     file.number(2, 2);
     file.number(STATS.len() as u64, 4);
     file.bytes.extend(STATS.as_bytes());
+    if !instance.is_empty() {
+        let length = 8 + instance.len() + 1;
+        file.number(3, 2);
+        file.number(length as u64, 4);
+        // Behind this option, the end of the options, and the main buffer's place.
+        file.number((file.bytes.len() + length + 2 + 10 + 16) as u64, 8);
+        file.bytes.extend(instance.as_bytes());
+        file.bytes.extend(b"\0\0\0flyrecord\0");
+        file.number(0, 8);
+        file.number(0, 8);
+        file.bytes.extend(b"options  \0");
+    }
     file.number(0, 2);
     file.bytes.extend(b"flyrecord\0");
     let at = file.bytes.len() + 16;
@@ -255,7 +272,7 @@ fn end_6(mut file: Bytes, form: Form) -> Vec<u8> {
     file.bytes
 }
 
-fn end_7(mut file: Bytes, form: Form) -> Vec<u8> {
+fn end_7(mut file: Bytes, form: Form, instance: &str) -> Vec<u8> {
     let codec: &[u8] = if form.is_compressed {
         b"zstd\x001.5\0"
     } else {
@@ -308,6 +325,7 @@ fn end_7(mut file: Bytes, form: Form) -> Vec<u8> {
     file.number(pages.len() as u64, 8);
     let mut buffer = Bytes::new(form.is_big);
     buffer.number(buffer_at, 8);
+    buffer.bytes.extend(instance.as_bytes());
     buffer.bytes.extend(b"\0local\0");
     buffer.number(PAGE as u64, 4);
     buffer.number(1, 4);
@@ -315,6 +333,17 @@ fn end_7(mut file: Bytes, form: Form) -> Vec<u8> {
     buffer.number(file.bytes.len() as u64, 8);
     buffer.number(pages.len() as u64, 8);
     file.bytes.extend(pages);
+    if !instance.is_empty() {
+        let mut main = Bytes::new(form.is_big);
+        main.number(buffer_at, 8);
+        main.bytes.extend(b"\0local\0");
+        main.number(PAGE as u64, 4);
+        main.number(1, 4);
+        main.bytes.resize(main.bytes.len() + 20, 0);
+        options.number(3, 2);
+        options.number(main.bytes.len() as u64, 4);
+        options.bytes.extend(main.bytes);
+    }
     for (id, data) in [(2, STATS.as_bytes()), (5, b"Linux\0"), (3, &*buffer.bytes)] {
         options.number(id, 2);
         options.number(data.len() as u64, 4);
@@ -356,6 +385,17 @@ fn all_forms_of_trace_cmd_give_what_ftrace_does() {
             assert!(not_kept.contains(part), "{part}: {not_kept}");
         }
         assert_eq!(not_kept.contains("uname"), form.version == 7, "{not_kept}");
+    }
+}
+
+#[test]
+fn events_of_an_instance_are_read_where_the_main_buffer_has_none() {
+    for form in FORMS {
+        let read = tasks("trace-cmd", &file_of(form, "own"));
+        check(&read, &format!("{form:?}"));
+        // The statistics are those of the main buffer.
+        let warnings = read.warnings.join("\n");
+        assert!(!warnings.contains("lost"), "{form:?}: {warnings}");
     }
 }
 

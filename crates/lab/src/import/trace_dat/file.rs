@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::unpacked::UnpackedBytes;
 use super::cursor::{ByteOrder, FileCursor};
+use super::sections::{Places, Sections};
 
 pub const MAGIC: &[u8] = b"\x17\x08Dtracing";
 
@@ -20,19 +21,30 @@ pub struct Contents<'a> {
     pub event_formats: Vec<String>,
     /// Threads and their names, as in `saved_cmdlines`.
     pub names: String,
-    /// Bytes of a page of the ring buffer.
-    pub page: usize,
-    /// CPUs with their pages, of the first buffer.
-    pub cpus: Vec<(u32, Cow<'a, [u8]>)>,
-    /// Clock of the first buffer, as `local`, or as `[local] global mono`.
-    pub clock: String,
+    /// Main buffer, and behind it those of instances.
+    pub buffers: Vec<TraceBuffer<'a>>,
     pub tsc: Option<Tsc>,
     /// Text of `trace`, which a file has in place of pages.
     pub text: Option<Cow<'a, [u8]>>,
-    /// Number of events that were lost as the kernel's own statistics have it.
-    pub lost: u64,
+    /// Numbers of events that were lost as the kernel's own statistics have it, by the names of buffers.
+    pub lost: BTreeMap<String, u64>,
+    /// Name of the buffer of which the next statistics tell.
+    stats_of: String,
     /// Names of parts that are not used.
     pub not_kept: BTreeSet<String>,
+}
+
+/// Ring buffer of the kernel.
+#[derive(Debug, Default)]
+pub struct TraceBuffer<'a> {
+    /// Name of the instance; empty for the main buffer.
+    pub name: String,
+    /// Clock, as `local`, or as `[local] global mono`.
+    pub clock: String,
+    /// Bytes of a page.
+    pub page: usize,
+    /// CPUs with their pages.
+    pub cpus: Vec<(u32, Cow<'a, [u8]>)>,
 }
 
 /// Conversion of times: ns = time * multiplier >> shift. The file's offset is left out, because only differences of times are used.
@@ -116,23 +128,27 @@ impl<'a> Contents<'a> {
             page_format: String::new(),
             event_formats: Vec::new(),
             names: String::new(),
-            page,
-            cpus: Vec::new(),
-            clock: String::new(),
+            buffers: Vec::new(),
             tsc: None,
             text: None,
-            lost: 0,
+            lost: BTreeMap::new(),
+            stats_of: String::new(),
             not_kept: BTreeSet::new(),
         };
         if is_7 {
             contents.read_version_7(bytes, head)?;
         } else {
-            contents.read_version_6(bytes, head)?;
+            contents.read_version_6(bytes, page, head)?;
         }
         Ok(contents)
     }
 
-    fn read_version_6(&mut self, bytes: &'a [u8], mut head: FileCursor<'a>) -> Result<(), String> {
+    fn read_version_6(
+        &mut self,
+        bytes: &'a [u8],
+        page: usize,
+        mut head: FileCursor<'a>,
+    ) -> Result<(), String> {
         self.see_page_format(&mut head)?;
         self.see_formats_of_ftrace(&mut head)?;
         self.see_event_formats(&mut head)?;
@@ -143,9 +159,41 @@ impl<'a> Contents<'a> {
         }
         self.names = head.long_text()?;
         let cpus = head.word()?;
+        let mut file = BuffersOf6 {
+            bytes,
+            cpus,
+            places: Places::default(),
+            instances: Vec::new(),
+        };
+        let main = TraceBuffer {
+            page,
+            ..TraceBuffer::default()
+        };
+        self.see_buffer_of_6(&mut file, head, main)?;
+        for (at, name) in std::mem::take(&mut file.instances) {
+            let head = FileCursor::new(bytes, at, self.order)?;
+            let clock = self.buffers.first().map(|main| main.clock.clone());
+            let instance = TraceBuffer {
+                name,
+                clock: clock.unwrap_or_default(),
+                page,
+                ..TraceBuffer::default()
+            };
+            self.see_buffer_of_6(&mut file, head, instance)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the options and pages of a buffer of version 6.
+    fn see_buffer_of_6(
+        &mut self,
+        file: &mut BuffersOf6<'a>,
+        mut head: FileCursor<'a>,
+        mut buffer: TraceBuffer<'a>,
+    ) -> Result<(), String> {
         loop {
             match head.take(10)? {
-                b"options  \0" => while self.see_option_of_6(&mut head)? {},
+                b"options  \0" => while self.see_option_of_6(file, &mut head, &mut buffer)? {},
                 b"flyrecord\0" => break,
                 b"latency  \0" => {
                     self.text = Some(Cow::Borrowed(head.rest()));
@@ -154,19 +202,25 @@ impl<'a> Contents<'a> {
                 _ => return Err("there are no events behind its head".into()),
             }
         }
-        let mut places = Places::default();
-        for cpu in 0..cpus {
+        for cpu in 0..file.cpus {
             let (at, length) = (head.long()?, head.long()?);
-            let mut data = FileCursor::new(bytes, at, self.order)?;
+            let mut data = FileCursor::new(file.bytes, at, self.order)?;
             let pages = data.take(length)?;
-            places.add(&format!("the pages of CPU {cpu}"), at, data.at())?;
-            self.cpus.push((cpu, Cow::Borrowed(pages)));
+            let what = format!("the pages of CPU {cpu}");
+            file.places.add(&what, at, data.at())?;
+            buffer.cpus.push((cpu, Cow::Borrowed(pages)));
         }
+        self.buffers.push(buffer);
         Ok(())
     }
 
     /// Reads an option of version 6; false at the end of the options.
-    fn see_option_of_6(&mut self, head: &mut FileCursor<'a>) -> Result<bool, String> {
+    fn see_option_of_6(
+        &mut self,
+        file: &mut BuffersOf6<'a>,
+        head: &mut FileCursor<'a>,
+        buffer: &mut TraceBuffer<'a>,
+    ) -> Result<bool, String> {
         let id = head.short()?;
         if id == 0 {
             return Ok(false);
@@ -174,11 +228,11 @@ impl<'a> Contents<'a> {
         let length = head.word()?;
         let data = head.take(u64::from(length))?;
         match id {
-            // The place of another buffer, and its name.
             3 => {
-                let name = FileCursor::new(data, 8, self.order)?.text()?;
-                self.not_kept.insert(format!("instance `{name}`"));
+                let mut place = FileCursor::new(data, 0, self.order)?;
+                file.instances.push((place.long()?, place.text()?));
             }
+            4 => buffer.clock = text_of(data),
             _ => self.see_option(id, data)?,
         }
         Ok(true)
@@ -215,8 +269,8 @@ impl<'a> Contents<'a> {
                 }
             };
         }
-        for (nth, buffer) in buffers.iter().enumerate() {
-            self.see_buffer(&mut file, buffer, nth == 0)?;
+        for buffer in buffers {
+            self.see_buffer(&mut file, &buffer)?;
         }
         Ok(())
     }
@@ -265,14 +319,14 @@ impl<'a> Contents<'a> {
 
     /// Reads an option that both versions have.
     fn see_option(&mut self, id: u16, data: &[u8]) -> Result<(), String> {
-        let text = || {
-            String::from_utf8_lossy(data)
-                .trim_end_matches('\0')
-                .to_owned()
-        };
         match id {
-            2 => self.lost += lost_of(&text()),
-            4 if self.clock.is_empty() => self.clock = text(),
+            2 => {
+                let stats = text_of(data);
+                if let Some((_, name)) = stats.split_once("Buffer: ") {
+                    name.trim().clone_into(&mut self.stats_of);
+                }
+                *self.lost.entry(self.stats_of.clone()).or_default() += lost_of(&stats);
+            }
             14 => {
                 let mut data = FileCursor::new(data, 0, self.order)?;
                 self.tsc = Some(Tsc {
@@ -287,35 +341,47 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
-    /// Reads the description of a buffer, and its pages if it is the first one.
-    fn see_buffer(
-        &mut self,
-        file: &mut Sections<'a>,
-        bytes: &[u8],
-        is_first: bool,
-    ) -> Result<(), String> {
-        let mut buffer = FileCursor::new(bytes, 0, self.order)?;
-        let section = buffer.long()?;
-        let name = buffer.text()?;
-        if !is_first {
-            self.not_kept.insert(format!("instance `{name}`"));
-            return Ok(());
+    /// Reads a buffer of version 7 with its pages.
+    fn see_buffer(&mut self, file: &mut Sections<'a>, bytes: &[u8]) -> Result<(), String> {
+        let mut head = FileCursor::new(bytes, 0, self.order)?;
+        let section = head.long()?;
+        let mut buffer = TraceBuffer {
+            name: head.text()?,
+            clock: head.text()?,
+            page: head.word()? as usize,
+            cpus: Vec::new(),
+        };
+        for _ in 0..head.word()? {
+            let cpu = head.word()?;
+            let (at, length) = (head.long()?, head.long()?);
+            let pages = file.pages(cpu, section, at, length)?;
+            buffer.cpus.push((cpu, pages));
         }
-        self.clock = buffer.text()?;
-        self.page = buffer.word()? as usize;
-        for _ in 0..buffer.word()? {
-            let cpu = buffer.word()?;
-            let (at, length) = (buffer.long()?, buffer.long()?);
-            self.cpus.push((cpu, file.pages(cpu, section, at, length)?));
-        }
+        self.buffers.push(buffer);
         Ok(())
     }
+}
+
+/// Buffers of a file of version 6.
+struct BuffersOf6<'a> {
+    bytes: &'a [u8],
+    /// Number of CPUs of each buffer.
+    cpus: u32,
+    places: Places,
+    /// Places and names of the instances.
+    instances: Vec<(u64, String)>,
+}
+
+fn text_of(data: &[u8]) -> String {
+    let text = String::from_utf8_lossy(data);
+    text.trim_end_matches('\0').to_owned()
 }
 
 /// Returns the name of an option that is not used.
 fn name_of_option(id: u16) -> String {
     let name = match id {
         1 => "date",
+        4 => "clock",
         5 => "uname",
         6 => "event hooks",
         7 => "offset of times",
@@ -336,105 +402,4 @@ fn lost_of(stats: &str) -> u64 {
     let lost = lines.filter(|(name, _)| ["overrun", "dropped events"].contains(name));
     lost.filter_map(|(_, count)| count.trim().parse::<u64>().ok())
         .sum()
-}
-
-/// Places in a file that were read. Each of them is read once, so that the contents of a file do not exceed its length.
-#[derive(Debug, Default)]
-struct Places {
-    /// Ends of the places by their offsets.
-    ends: BTreeMap<u64, u64>,
-}
-
-impl Places {
-    /// Adds a place from its first byte to the one behind its last; `what` names its contents.
-    fn add(&mut self, what: &str, begin: u64, end: u64) -> Result<(), String> {
-        if begin >= end {
-            return Ok(());
-        }
-        let before = self.ends.range(..end).next_back();
-        if before.is_some_and(|(_, other)| *other > begin) {
-            return Err(format!(
-                "{what} at byte {begin} are within another part of the file"
-            ));
-        }
-        self.ends.insert(begin, end);
-        Ok(())
-    }
-}
-
-/// Sections of a file of version 7.
-struct Sections<'a> {
-    bytes: &'a [u8],
-    order: ByteOrder,
-    /// Name of the compression; `none` without.
-    codec: String,
-    unpacked: UnpackedBytes,
-    places: Places,
-}
-
-const COMPRESSED: u16 = 1;
-
-impl<'a> Sections<'a> {
-    /// Returns the contents of the section at an offset.
-    fn section(&mut self, at: u64) -> Result<Cow<'a, [u8]>, String> {
-        let mut head = FileCursor::new(self.bytes, at, self.order)?;
-        let (id, flags, _description) = (head.short()?, head.short()?, head.word()?);
-        let length = head.long()?;
-        let contents = if flags & COMPRESSED == 0 {
-            Cow::Borrowed(head.take(length)?)
-        } else {
-            let mut unpacked = Vec::new();
-            self.unpack(&mut head, &mut unpacked)?;
-            Cow::Owned(unpacked)
-        };
-        let what = format!("the contents of section {id}");
-        self.places.add(&what, at, head.at())?;
-        Ok(contents)
-    }
-
-    /// Returns the pages of one CPU in the section at the offset `section`.
-    fn pages(
-        &mut self,
-        cpu: u32,
-        section: u64,
-        at: u64,
-        length: u64,
-    ) -> Result<Cow<'a, [u8]>, String> {
-        let mut head = FileCursor::new(self.bytes, section, self.order)?;
-        let (_id, flags) = (head.short()?, head.short()?);
-        let mut data = FileCursor::new(self.bytes, at, self.order)?;
-        let pages = if flags & COMPRESSED == 0 || length == 0 {
-            Cow::Borrowed(data.take(length)?)
-        } else {
-            let mut unpacked = Vec::new();
-            for _ in 0..data.word()? {
-                self.unpack(&mut data, &mut unpacked)?;
-            }
-            Cow::Owned(unpacked)
-        };
-        let what = format!("the pages of CPU {cpu}");
-        self.places.add(&what, at, data.at())?;
-        Ok(pages)
-    }
-
-    /// Unpacks bytes behind their packed and their own length.
-    fn unpack(&mut self, data: &mut FileCursor<'a>, unpacked: &mut Vec<u8>) -> Result<(), String> {
-        let (packed, length) = (data.word()?, data.word()?);
-        let packed = data.take(u64::from(packed))?;
-        if self.codec != "zstd" {
-            return Err(format!(
-                "it is compressed by {}: `trace-cmd convert --compression none -i FILE -o NEW` unpacks it",
-                self.codec.escape_debug()
-            ));
-        }
-        self.unpacked.add(u64::from(length))?;
-        let before = unpacked.len();
-        unpacked.resize(before + length as usize, 0);
-        let read = zstd::bulk::decompress_to_buffer(packed, &mut unpacked[before..])
-            .map_err(|e| format!("its zstd data is damaged: {e}"))?;
-        if read != length as usize {
-            return Err("its zstd data ends early".into());
-        }
-        Ok(())
-    }
 }
