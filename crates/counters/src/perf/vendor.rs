@@ -322,6 +322,10 @@ struct EventFile<'a> {
 
 /// Returns the fields of an event; `None` for an element of the list that is no object.
 fn fields(event: &RawValue) -> Option<Fields> {
+    // Errors of the parser are slow, and a list may have millions of other elements.
+    if !event.get().starts_with('{') {
+        return None;
+    }
     let all: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(event.get()).ok()?;
     let known = KEPT.iter().chain(FIELDS.iter().map(|(name, _)| name));
     let kept = known.filter_map(|name| Some((*name, plain(all.get(*name)?))));
@@ -368,7 +372,8 @@ fn parse(path: &Path, text: &str, common: &Common) -> Result<Vec<VendorEvent>, V
         };
         let fields = &with_common(own, common);
         let name = field(fields, "EventName");
-        let known = name.as_ref().map(|n| format!(" ({n})")).unwrap_or_default();
+        let known = name.as_ref().map(|n| format!(" ({})", begin_of(n)));
+        let known = known.unwrap_or_default();
         let bad = |why| VendorError::Event {
             path: path.to_path_buf(),
             number: row + 1,
@@ -471,7 +476,16 @@ fn one_number(name: &str, text: &str) -> Result<u64, String> {
         || lower.parse().ok(),
         |hex| u64::from_str_radix(hex, 16).ok(),
     );
-    number.ok_or_else(|| format!("{name} `{text}` is no number"))
+    number.ok_or_else(|| format!("{name} `{}` is no number", begin_of(text)))
+}
+
+/// Returns the begin of a text, for errors.
+fn begin_of(text: &str) -> Cow<'_, str> {
+    const SHOWN: usize = 80;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}...", &text[..end]).into(),
+        None => text.into(),
+    }
 }
 
 #[cfg(test)]

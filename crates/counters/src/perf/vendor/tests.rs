@@ -88,6 +88,13 @@ fn errors_say_which_event_or_line() {
             .unwrap_err()
             .contains("`zz` is no number")
     );
+    let long = format!(
+        r#"[{{"EventName": "{0}", "EventCode": "{0}"}}]"#,
+        "ä".repeat(9_999)
+    );
+    let refused = one(&long).unwrap_err();
+    assert!(refused.contains("ää...` is no number"), "{refused}");
+    assert!(refused.len() < 500, "{} bytes", refused.len());
     assert!(one(r#"{"Events": 3}"#).unwrap_err().contains("f.json"));
     assert!(one("[{").unwrap_err().contains("line 1"));
 }
