@@ -8,7 +8,7 @@
 //! use countersteer_session::count::{Count, CountTarget};
 //!
 //! let mut count = Count::new(CountTarget::Launch(vec!["ls".into(), "/".into()]));
-//! count.metrics = vec!["1000000 * page_faults / task_clock".into()];
+//! count.metrics = vec!["page_faults / task_clock".into()];
 //! let rows = count.plan()?.open()?.rows()?.rows;
 //! for row in &rows {
 //!     println!("{} {} {}", row.name, row.counter, row.value);

@@ -305,7 +305,6 @@ impl HasKind for DetectError {
         match self {
             Self::Nothing { .. } => Some(FaultKind::Missing),
             Self::Impossible { .. } | Self::Description { .. } => Some(FaultKind::BadInput),
-            Self::Unpacked(_) => Some(FaultKind::Io),
         }
     }
 }
