@@ -262,8 +262,7 @@ fn every(
             "a colon and an event should follow, as in 100M:instructions",
         ));
     };
-    let inside =
-        |offset: usize| move |e: SpecError| SpecError::new(text, offset + e.offset, e.message);
+    let inside = |offset: usize| move |e: SpecError| e.within(text, offset);
     let number_of_events = parse_count(number).map_err(inside(0))?;
     let after = number.len() + 1;
     let specs = parse_set(event).map_err(inside(after))?;
@@ -409,7 +408,12 @@ impl OfMetrics<'_> {
                 operands.push(self.derive(metric, text, together).map_err(wrong)?);
                 continue;
             }
-            let found = self.resolve(text).map_err(|e| wrong(e.message))?;
+            let of_formula = |error: SpecError| SpecError {
+                text: metric.formula.text().to_owned(),
+                offset: variable.offset,
+                ..error
+            };
+            let found = self.resolve(text).map_err(of_formula)?;
             operands.extend(
                 found
                     .into_iter()

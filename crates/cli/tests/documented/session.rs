@@ -26,7 +26,7 @@ pub enum Rule {
     NotRun(&'static str),
 }
 
-pub const NO_COUNTERS: Rule = Rule::Refused(2, "this machine has no hardware counters");
+pub const NO_COUNTERS: Rule = Rule::Refused(4, "this machine has no hardware counters");
 
 /// Beginnings of command lines, without `steer`, with their rules. A `$` at the end stands for the end of the line or for a comment.
 pub type Rules = [(&'static str, Rule)];

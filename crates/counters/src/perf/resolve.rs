@@ -363,14 +363,15 @@ impl Resolver<'_> {
             .map(|r| r.name)
             .collect();
         let why = "this machine has no hardware counters (a virtual machine without a PMU?)";
-        self.error(
-            spec.offset,
-            format!(
-                "{why}, so `{}` cannot be counted; what can: {}",
-                spec.text,
-                software.join(", ")
-            ),
-        )
+        let message = format!(
+            "{why}, so `{}` cannot be counted; what can: {}",
+            spec.text,
+            software.join(", ")
+        );
+        Err(SpecError {
+            is_lacking: true,
+            ..SpecError::new(self.text, spec.offset, message)
+        })
     }
 
     #[allow(clippy::unnecessary_wraps, reason = "the end of a chain of results")]

@@ -147,7 +147,7 @@ impl Metric {
             let metric = match known.iter().find(|m| m.name == name) {
                 Some(metric) => metric.clone(),
                 None => Self::new(name.into(), String::new(), item, &BTreeMap::new())
-                    .map_err(|e| SpecError::new(list, offset + e.offset, e.message))?,
+                    .map_err(|e| e.within(list, offset))?,
             };
             if chosen.iter().any(|m| m.name == metric.name) {
                 return Err(SpecError::new(

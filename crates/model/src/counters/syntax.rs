@@ -19,6 +19,8 @@ pub struct SpecError {
     pub offset: usize,
     /// Description of the error and of the valid input.
     pub message: String,
+    /// True if the string is valid, and the machine lacks what it names.
+    pub is_lacking: bool,
 }
 
 impl SpecError {
@@ -29,6 +31,16 @@ impl SpecError {
             text: text.into(),
             offset: offset.min(text.len()),
             message: message.into(),
+            is_lacking: false,
+        }
+    }
+
+    /// Returns the error as one of `text`, which contains the string from the byte `offset` on.
+    #[must_use]
+    pub fn within(self, text: &str, offset: usize) -> Self {
+        Self {
+            is_lacking: self.is_lacking,
+            ..Self::new(text, offset + self.offset, self.message)
         }
     }
 

@@ -96,13 +96,21 @@ always! {
     TextError: BadInput,
     WireError: BadInput,
     ModelError: BadInput,
-    SpecError: Usage,
     PlanError: Usage,
     PolicyError: Usage,
     NameTaken: Usage,
     JournalError: Io,
     ProcError: Io,
     Unavailable: Missing,
+}
+
+impl HasKind for SpecError {
+    fn kind(&self) -> Option<FaultKind> {
+        Some(match self.is_lacking {
+            true => FaultKind::Missing,
+            false => FaultKind::Usage,
+        })
+    }
 }
 
 impl HasKind for PlainError {
@@ -220,11 +228,10 @@ impl HasKind for ProfileError {
 impl HasKind for CounterError {
     fn kind(&self) -> Option<FaultKind> {
         match self {
-            Self::Spec(_)
-            | Self::Metric(_)
-            | Self::Plan(_)
-            | Self::SystemOnly { .. }
-            | Self::Offline { .. } => Some(FaultKind::Usage),
+            Self::Spec(error) | Self::Metric(error) => error.kind(),
+            Self::Plan(_) | Self::SystemOnly { .. } | Self::Offline { .. } => {
+                Some(FaultKind::Usage)
+            }
             Self::Malformed { .. } => Some(FaultKind::BadInput),
             Self::Vendor(error) => error.kind(),
             Self::Gone { .. } | Self::Cgroup { .. } | Self::CgroupUncounted { .. } => {
