@@ -58,9 +58,10 @@ impl Poller {
         self.processes.push(process);
     }
 
-    /// Takes over the awaited processes of another poller.
+    /// Takes over the awaited processes of another poller, and the signals that it has not reported.
     pub fn take_over(&mut self, from: &mut Self) {
         self.processes.append(&mut from.processes);
+        std::mem::swap(&mut self.signals, &mut from.signals);
     }
 
     /// Waits up to `left`, or until one of these files is readable. Returns the reason and the poll flags of each file.

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use countersteer_sysfs::signals::EndSignals;
+
 use super::Stealing;
 use crate::affinity::AffinityConfig;
 use crate::placer::Recount;
@@ -19,6 +21,9 @@ pub struct LiveConfig {
     pub recount: Option<Box<dyn Recount>>,
     /// Requests for work stealing, shared with other threads.
     pub stealing: Stealing,
+    /// Signals that end the run. They are caught before counters and the scheduler are opened, which catch them as well: one that
+    /// arrives meanwhile would else be lost.
+    pub signals: EndSignals,
     /// Callback for messages to the user.
     pub say: fn(&str),
 }

@@ -17,7 +17,6 @@ mod wakeups;
 use std::sync::Arc;
 use std::time::Instant;
 
-use countersteer_counters::CounterError;
 use countersteer_model::engine::{
     Applied, Engine, Forecast, Observation, ThreadInfo, Watch, Watched,
 };
@@ -115,8 +114,6 @@ impl LiveEngine {
             }
             None => Box::new(AffinityEngine::open(affinity)?),
         };
-        let signals =
-            EndSignals::listen().map_err(CounterError::system("listening for signals"))?;
         // The journal is created last, because from here on the engine must remove it.
         let journal = Journal::create(&config.journals)?;
         let mut engine = Self {
@@ -132,7 +129,7 @@ impl LiveEngine {
             recount: config.recount,
             stealing: config.stealing,
             workload,
-            signals,
+            signals: config.signals,
             requests: None,
             signatures: Signatures::default(),
             programs: LivePrograms::default(),

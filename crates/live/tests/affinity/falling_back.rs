@@ -73,6 +73,7 @@ fn the_end_of_a_program_is_noticed_at_once_after_masks_took_over() {
         root: "/".into(),
         recount: None,
         stealing: Stealing::default(),
+        signals: EndSignals::listen().unwrap(),
         say: |_| {},
     };
     let workload = LiveWorkload::of(vec![start]).unwrap();

@@ -19,6 +19,7 @@ use countersteer_model::engine::{Engine, ThreadEventKind, Watch};
 use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::{Nanos, ProgramId, ThreadId};
+use countersteer_sysfs::signals::EndSignals;
 
 mod executing;
 mod falling_back;
@@ -149,6 +150,7 @@ fn engine_of(
         root: "/".into(),
         recount,
         stealing: Stealing::default(),
+        signals: EndSignals::listen().unwrap(),
         say: |_| {},
     };
     LiveEngine::open(config, None, LiveWorkload::default()).unwrap()

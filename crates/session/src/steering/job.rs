@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use countersteer_counters::permission;
 use countersteer_live::affinity::AffinityConfig;
 use countersteer_live::undo::{self, journal_folder};
@@ -13,6 +14,7 @@ use countersteer_model::driver::{DriverConfig, drive};
 use countersteer_model::policy::{Policy, policy_rng};
 use countersteer_model::units::Nanos;
 use countersteer_report::record::{Detail, LiveCollector, Manifest};
+use countersteer_sysfs::signals::EndSignals;
 use countersteer_sysfs::waits::Whose;
 
 use super::ab_trial::AbTrial;
@@ -237,6 +239,7 @@ fn engine(
     policy: &dyn Policy,
     workload: LiveWorkload,
 ) -> anyhow::Result<LiveEngine> {
+    let signals = EndSignals::listen().context("cannot listen for signals")?;
     let counters = here.counters(policy, job.period)?;
     counters.tell(job.spec);
     if counters.sets.is_none() {
@@ -261,6 +264,7 @@ fn engine(
         root: "/".into(),
         recount: Some(here.recount(policy, job.period)),
         stealing: job.control.lock().stealing.clone(),
+        signals,
         say: |what| say!("{what}"),
     };
     Ok(LiveEngine::open(config, scheduler, workload)?)
