@@ -33,6 +33,7 @@ use crate::steering::error::SteeringError;
 use crate::steering::here::SteeredMachine;
 use crate::steering::job::{self, Job, JobResult};
 use crate::steering::programs;
+use crate::steering::socket;
 use crate::steering::supervisor::RunControl;
 use crate::verdicts::{Measured, Remembered, Verdicts, identity, sha256};
 
@@ -285,7 +286,7 @@ fn conduct(auto: &Auto, spec: &str) -> anyhow::Result<(JobResult, Option<AbTrial
         sides: ab_trial.as_ref().map(|_| [spec.as_str(), baseline]),
         latency: foreground.map(|_| Bpf::Auto),
         forgetful: false,
-        socket: format!("auto-{}.sock", std::process::id()),
+        socket: socket::name("auto"),
         metrics: None,
         control,
         exit: auto.hung,

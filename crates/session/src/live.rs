@@ -32,6 +32,7 @@ use crate::steering::error::SteeringError;
 use crate::steering::here::SteeredMachine;
 use crate::steering::job::{self, Job, JobResult};
 use crate::steering::programs::{self, SteeredPrograms};
+use crate::steering::socket;
 use crate::steering::supervisor::RunControl;
 use crate::steering::tally::Tell;
 
@@ -158,7 +159,7 @@ impl Live {
             sides: None,
             latency: self.latency.then_some(Bpf::Always),
             forgetful: self.targets.is_endless(),
-            socket: format!("run-{}.sock", std::process::id()),
+            socket: socket::name("run"),
             metrics: None,
             control,
             exit: self.hung,

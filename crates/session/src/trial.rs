@@ -27,6 +27,7 @@ use crate::steering::engine::EngineName;
 use crate::steering::error::SteeringError;
 use crate::steering::here::SteeredMachine;
 use crate::steering::job::{self, Job, JobResult};
+use crate::steering::socket;
 use crate::steering::supervisor::RunControl;
 
 /// Fraction of each block that is excluded from the measurement at the block's start.
@@ -147,7 +148,7 @@ impl BlockTrial {
             sides: Some([&self.policy, &self.baseline]),
             latency: self.latency.then_some(Bpf::Always),
             forgetful: self.targets.is_endless(),
-            socket: format!("trial-{}.sock", std::process::id()),
+            socket: socket::name("trial"),
             metrics: None,
             control,
             exit: self.hung,

@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -103,6 +104,16 @@ static KEYS: &[RunProperty] = &[
 /// File of a socket, deleted with this value.
 pub struct SocketFile {
     path: PathBuf,
+}
+
+/// Returns a file name for the socket of a run of this process: `run-4711.sock`, and `run-4711-1.sock` for a second run of the kind.
+pub fn name(kind: &str) -> String {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let pid = std::process::id();
+    match RUNS.fetch_add(1, Ordering::Relaxed) {
+        0 => format!("{kind}-{pid}.sock"),
+        others => format!("{kind}-{pid}-{others}.sock"),
+    }
 }
 
 /// Opens a control socket on `path`, which must not be in use.
