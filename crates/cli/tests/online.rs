@@ -191,12 +191,18 @@ fn programs_that_run_together_have_a_curve_each_and_run_on_after_a_kill() {
     }
     assert!(!mix.are_stopped());
 
+    let log = dir.path().join("log");
     let mut killed = args("400ms")
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(std::fs::File::create(&log).unwrap())
         .spawn()
         .unwrap();
-    until(|| mix.are_stopped());
+    until(|| {
+        let ended = killed.try_wait().unwrap();
+        let said = || std::fs::read_to_string(&log).unwrap();
+        assert!(ended.is_none(), "{ended:?}: {}", said());
+        mix.are_stopped()
+    });
     killed.kill().unwrap();
     killed.wait().unwrap();
     until(|| (0..50).all(|_| !mix.are_stopped()));

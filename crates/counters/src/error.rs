@@ -119,7 +119,8 @@ impl CounterError {
 
     /// True if the cause is a thread that has exited. Kernels report this in several ways if the thread exited between the
     /// opening of two events of a group.
-    pub(super) fn is_of_end(&self, tid: u32) -> bool {
+    #[must_use]
+    pub fn is_of_end(&self, tid: u32) -> bool {
         let Self::Refused { source, .. } = self else {
             return false;
         };

@@ -33,8 +33,7 @@ impl OfProcess {
                 },
             ) {
                 Ok(region) => regions.push(region),
-                Err(CounterError::Refused { source, .. })
-                    if source.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(error) if error.is_of_end(*tid) => {}
                 Err(error @ CounterError::Forbidden { .. }) => return Err(error.into()),
                 Err(error) => return Err(without(events, &error)),
             }
