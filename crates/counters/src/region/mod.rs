@@ -25,6 +25,7 @@
 
 mod every;
 mod layout;
+mod opening;
 mod page;
 mod watch;
 
@@ -37,12 +38,13 @@ use std::sync::OnceLock;
 use countersteer_model::counters::parse_set;
 
 use self::layout::{RegionLayout, RegionRow};
+use self::opening::RegionOpening;
 use self::page::EventPage;
 use super::{CounterError, Pmus};
 use crate::perf::catalog::{EventProbe, TASK_CLOCK, probe};
 use crate::perf::limits;
 use crate::perf::resolve::{CoreTypes, Resolved, resolve};
-use crate::perf::sys::{self, Attr, EventScope, abi};
+use crate::perf::sys::{self, abi};
 use crate::perf::vendor;
 
 pub use every::{CountingSwitch, Every, TriggerMoment};
@@ -349,130 +351,5 @@ pub(crate) fn refused(event: &str, source: io::Error) -> CounterError {
             target: "the thread".into(),
             source,
         },
-    }
-}
-
-/// Parameters for opening the counters of a region.
-struct RegionOpening<'a> {
-    resolved: &'a [Resolved],
-    layout: &'a RegionLayout,
-    options: RegionOptions,
-    user_only: bool,
-}
-
-impl RegionOpening<'_> {
-    fn groups(&self) -> Result<Vec<RegionGroup>, CounterError> {
-        let mut absent = vec![None; self.resolved.len()];
-        let mut groups = Vec::with_capacity(self.layout.groups.len());
-        for rows in &self.layout.groups {
-            groups.extend(self.group(rows, &mut absent)?);
-        }
-        // An event that one core type lacks may exist on another. An event that all lack is an error.
-        for (nth, error) in absent.into_iter().enumerate() {
-            let counted =
-                |g: &RegionGroup| g.places.iter().any(|p| self.layout.rows[*p].event == nth);
-            if let Some(code) = error
-                && !groups.iter().any(counted)
-            {
-                return Err(refused(
-                    &self.resolved[nth].planned.name,
-                    io::Error::from_raw_os_error(code),
-                ));
-            }
-        }
-        Ok(groups)
-    }
-
-    fn group(
-        &self,
-        rows: &[usize],
-        absent: &mut [Option<i32>],
-    ) -> Result<Option<RegionGroup>, CounterError> {
-        let mut fds = Vec::with_capacity(rows.len());
-        let mut places = Vec::with_capacity(rows.len());
-        for place in rows {
-            let event = self.layout.rows[*place].event;
-            match self.counter(*place, fds.first()) {
-                Ok(fd) => {
-                    fds.push(fd);
-                    places.push(*place);
-                }
-                Err(error) => match error.raw_os_error() {
-                    code @ Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => {
-                        absent[event] = code
-                    }
-                    _ => return Err(refused(&self.resolved[event].planned.name, error)),
-                },
-            }
-        }
-        let Some(first) = fds.first() else {
-            return Ok(None);
-        };
-        sys::switch(first, true).map_err(CounterError::system("switching counters on"))?;
-        let pages = self.pages(rows, &fds);
-        let leader = fds.remove(0);
-        let empty = vec![[0; 3]; places.len()];
-        let base = empty.clone();
-        let sum = empty.clone();
-        let now = empty;
-        let bytes = Vec::new();
-        let words = Vec::with_capacity(places.len());
-        Ok(Some(RegionGroup {
-            leader,
-            _members: fds,
-            places,
-            pages,
-            base,
-            sum,
-            now,
-            bytes,
-            words,
-        }))
-    }
-
-    fn counter(&self, place: usize, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
-        let row = &self.layout.rows[place];
-        let space = self.resolved[row.event].space;
-        let Some(encoding) = &row.encoding else {
-            return Err(io::Error::from_raw_os_error(libc::ENOENT));
-        };
-        let attr = Attr {
-            kind: encoding.kind,
-            config: encoding.config,
-            exclude_user: !space.user,
-            exclude_kernel: !space.kernel || self.user_only,
-            disabled: leader.is_none(),
-            inherit: self.options.inherit,
-            ..Attr::default()
-        };
-        sys::open(
-            &attr,
-            EventScope::Thread(self.options.thread.unwrap_or(0), None),
-            leader,
-        )
-    }
-
-    /// Returns the pages of the calling thread's hardware counters; `None` if the kernel must be called.
-    fn pages(&self, rows: &[usize], fds: &[OwnedFd]) -> Option<(usize, Vec<EventPage>)> {
-        let software = |place: &usize| {
-            self.layout.rows[*place]
-                .encoding
-                .as_ref()
-                .is_none_or(|e| e.software)
-        };
-        let options = self.options;
-        if !page::READABLE
-            || options.inherit
-            || options.thread.is_some()
-            || rows.iter().any(software)
-        {
-            return None;
-        }
-        let pages = fds
-            .iter()
-            .map(EventPage::map)
-            .collect::<io::Result<_>>()
-            .ok()?;
-        Some((this_thread(), pages))
     }
 }
