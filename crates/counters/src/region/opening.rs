@@ -15,8 +15,8 @@ use crate::perf::sys::{self, Attr, EventScope};
 /// Number of times that a group of inherited events is opened if the kernel may have refused members because of a fork.
 const ATTEMPTS: u32 = 8;
 
-/// True if the kernel may have given the leader to a child: between two openings, a thread that forks may exchange its inherited
-/// events with those of its child, and if the child then exits, the kernel accepts no further member.
+/// True if the kernel may have given the leader to a child. A thread that forks between two openings may exchange its inherited
+/// events with those of its child. If the child then exits, the kernel accepts no further member.
 fn may_be_swapped(opened: &[io::Result<OwnedFd>]) -> bool {
     let is_refused = |counter: &io::Result<OwnedFd>| {
         let code = counter.as_ref().err().and_then(io::Error::raw_os_error);
