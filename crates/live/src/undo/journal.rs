@@ -10,6 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use countersteer_sysfs::procfs::PROC;
 use nix::fcntl::{Flock, FlockArg};
@@ -38,6 +39,9 @@ pub struct Journal {
     most: usize,
 }
 
+/// Held while a journal is created, so that runs of several threads do not choose the same name.
+static CREATION: Mutex<()> = Mutex::new(());
+
 impl Journal {
     /// Creates a journal in a folder, which is created if necessary.
     ///
@@ -49,6 +53,7 @@ impl Journal {
             source,
         };
         make_folder(folder)?;
+        let _held = CREATION.lock().unwrap_or_else(PoisonError::into_inner);
         let path = (0u32..)
             .map(|n| folder.join(format!("{}-{n}.journal", std::process::id())))
             .find(|p| !p.exists())
