@@ -578,7 +578,9 @@ fn programs_that_are_not_there_are_named() {
 
 #[test]
 fn what_threads_send_is_all_that_they_execute_and_the_same_each_time() {
-    use countersteer_cache::wire::{BlockHead, Decoder, ENDS};
+    use std::collections::HashMap;
+
+    use countersteer_cache::wire::{BlockHead, Decoder, ENDS, WireKind};
     let Some((_turn, program)) = programs() else {
         return;
     };
@@ -612,10 +614,21 @@ fn what_threads_send_is_all_that_they_execute_and_the_same_each_time() {
         }
         assert!(gaps <= head.instructions);
     }
-    let events = |blocks: &[(BlockHead, Vec<u32>)]| -> Vec<Vec<u32>> {
-        blocks.iter().map(|(_, words)| words.clone()).collect()
+    // Lines by the order of their first access: QEMU 10 places some mappings where its own threads leave room at that moment.
+    let events = |blocks: &[(BlockHead, Vec<u32>)]| -> Vec<(u32, WireKind, usize)> {
+        let mut lines = HashMap::new();
+        let mut events = Vec::new();
+        for (_, words) in blocks {
+            let mut decoder = Decoder::new(words);
+            while let Some(event) = decoder.next_event().unwrap() {
+                let next = lines.len();
+                let line = *lines.entry(event.line).or_insert(next);
+                events.push((event.gap, event.what, line));
+            }
+        }
+        events
     };
-    assert_eq!(events(&blocks), events(&sent().1));
+    assert!(events(&blocks) == events(&sent().1));
 }
 
 #[test]
