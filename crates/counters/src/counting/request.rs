@@ -102,7 +102,7 @@ impl CountRequest {
     /// Returns a request for event sets of this machine, such as `task_clock,page_faults`, on all CPUs.
     ///
     /// # Errors
-    /// Fails for events that this machine does not have, sets that cannot take turns, and unreadable files of the kernel.
+    /// Fails for events that this machine does not have, sets that cannot be multiplexed, and unreadable files of the kernel.
     pub fn of_events(
         target: CountTarget,
         events: &[&str],
