@@ -273,8 +273,8 @@ pub struct Memory {
     pub access_nj: f64,
 }
 
-/// Strength of queueing where no measurement is known, as on DDR4 and DDR5 systems. At 50, 70 and 90 % of the bandwidth, latency is
-/// 1.1, 1.3 and 2.2 times that without load. Published measurements of five machines are up to 16 % higher (`docs/machines.md`).
+/// Strength of queueing where no measurement is known: the best fit to eleven published curves at up to 90 % of the bandwidth, with a
+/// root mean square error of 8 % (`docs/machines.md`). At 50, 70 and 90 %, latency is 1.1, 1.3 and 2.2 times that without load.
 pub const DEFAULT_QUEUEING: f64 = 0.15;
 
 const fn default_queueing() -> f64 {
