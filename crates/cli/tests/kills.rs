@@ -142,7 +142,7 @@ fn round(number: u64, own: &str) -> Outcome {
     if rng.random::<f64>() < 0.8 {
         assert!(until(|| confined() > 0), "round {number}: never at work");
     }
-    let steps = dir.path().join("rec/parts/steps.000000.parquet");
+    let steps = dir.path().join("rec/parts/steps.000000.arrows");
     let recorded = number % 3 < 2 && rng.random::<f64>() < 0.5;
     assert!(!recorded || until(|| steps.exists()), "round {number}");
     std::thread::sleep(Duration::from_secs_f64(rng.random::<f64>() * 0.7));

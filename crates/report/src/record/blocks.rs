@@ -1,18 +1,20 @@
 //! Queue of rows for the disk: the counting thread adds rows, and a separate thread writes them.
 //!
-//! Input: rows as they are read. Output: [`RecordParts`] that grow every few seconds. Counting waits for the disk only if writing
+//! Input: rows as they are read. Output: [`RecordParts`] that grow every two seconds. Counting waits for the disk only if writing
 //! is far behind. Memory does not grow with the length of a run.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::parts::RecordParts;
 use super::{Manifest, Record};
 use crate::error::ReportError;
 
-/// Time for which rows are collected before they are written: at first, in case the run is short, and later.
-const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(8)];
+/// Time for which rows are collected before they are written.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Time after which written rows are on the disk.
+const SYNC: Duration = Duration::from_secs(8);
 /// Number of rows at which a block is written at once.
 const BLOCK_ROWS: usize = 1 << 14;
 /// Limit on the number of rows in the queue; at this limit, the caller waits.
@@ -71,7 +73,7 @@ impl RowQueue {
         let gone = || self.writer.as_ref().is_none_or(JoinHandle::is_finished);
         let mut state = self.shared.state();
         while state.failed.is_none() && state.rows.most_rows() >= MOST_ROWS && !gone() {
-            let waited = self.shared.changed.wait_timeout(state, PAUSES[0]);
+            let waited = self.shared.changed.wait_timeout(state, PAUSE);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         if state.failed.is_some() || gone() {
@@ -118,20 +120,26 @@ impl Drop for RowQueue {
 }
 
 fn write(shared: &QueueState, mut parts: RecordParts) -> Result<RecordParts, ReportError> {
-    let [mut pause, longest] = PAUSES;
+    let mut synced = Instant::now();
     loop {
         let idle = |state: &mut QueueRows| !state.done && state.rows.most_rows() < BLOCK_ROWS;
         let waited = shared
             .changed
-            .wait_timeout_while(shared.state(), pause, idle);
+            .wait_timeout_while(shared.state(), PAUSE, idle);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         let rows = state.rows.take_rows();
         let done = state.done;
         drop(state);
         shared.changed.notify_all();
-        if rows.most_rows() > 0
-            && let Err(error) = parts.add(rows)
-        {
+        let mut written = Ok(());
+        if rows.most_rows() > 0 {
+            written = parts.add(rows);
+        }
+        if synced.elapsed() >= SYNC {
+            written = written.and_then(|()| parts.sync());
+            synced = Instant::now();
+        }
+        if let Err(error) = written {
             shared.state().failed = Some(Some(error.to_string()));
             shared.changed.notify_all();
             return Err(error);
@@ -139,7 +147,6 @@ fn write(shared: &QueueState, mut parts: RecordParts) -> Result<RecordParts, Rep
         if done {
             return Ok(parts);
         }
-        pause = (pause * 2).min(longest);
     }
 }
 

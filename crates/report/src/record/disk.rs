@@ -9,7 +9,6 @@ use std::path::Path;
 use arrow_array::RecordBatch;
 use countersteer_model::topology::Topology;
 
-use super::Record;
 use super::files::{
     check_place, file_name, new_file, put, read_manifest, replace_file, write_batches,
     write_manifest,
@@ -17,11 +16,13 @@ use super::files::{
 use super::reading::{RecordReading, Reduction, Whole};
 use super::stream::check_rows;
 use super::tables::{RecordTable, TABLES};
+use super::{Manifest, Record};
 use crate::error::ReportError;
 use countersteer_files::write::temporary_folder;
 
 impl Record {
-    /// Writes the record as a folder. An existing record is replaced once the new one is complete.
+    /// Writes the record as a folder. An existing record is replaced once the new one is complete. A record whose run was cut short
+    /// becomes a complete one that ends there.
     ///
     /// # Errors
     /// Fails if the path is occupied by other files, or if the folder cannot be written; no partial folder is left behind.
@@ -34,7 +35,10 @@ impl Record {
 
     fn write_into(&self, dir: &Path) -> Result<(), ReportError> {
         let topology = self.topology()?;
-        let mut manifest = self.manifest.clone();
+        let mut manifest = Manifest {
+            unfinished: false,
+            ..self.manifest.clone()
+        };
         let tables = || TABLES.iter().filter(|t| !t.optional || (t.rows)(self) > 0);
         manifest.tables = tables()
             .map(|t| (t.name.to_owned(), (t.rows)(self) as u64))

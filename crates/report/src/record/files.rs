@@ -6,12 +6,12 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use arrow_array::RecordBatch;
+use arrow_array::{RecordBatch, RecordBatchReader};
 use countersteer_files::caught::caught;
 use countersteer_files::read;
 use countersteer_files::write::temporary_file;
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
@@ -19,12 +19,15 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::bounded;
+use super::streamed;
 use super::tables::RecordTable;
 use super::{Manifest, SCHEMA};
 use crate::atomic::write_atomically;
 use crate::error::ReportError;
 
 const MANIFEST: &str = "manifest.json";
+/// Extension of a Parquet file.
+pub(super) const PARQUET: &str = "parquet";
 /// Prefix that the schema identifiers of all versions share.
 const FAMILY: &str = "countersteer.record/";
 
@@ -77,9 +80,12 @@ pub(super) fn replace_file(
     new.persist(path).map(drop).map_err(|e| write(e.error))
 }
 
-/// Returns a reader of the batches of a file, after checking the file's limits, and the memory that all its rows take, in
-/// bytes.
-pub(super) fn read_batches(path: &Path) -> Result<(ParquetRecordBatchReader, u64), ReportError> {
+/// Reader of the batches of a file.
+pub(super) type BatchReader = Box<dyn RecordBatchReader + Send>;
+
+/// Returns a reader of the batches of a Parquet file or of a stream, after checking the file's limits, and the memory that all its
+/// rows take, in bytes.
+pub(super) fn read_batches(path: &Path) -> Result<(BatchReader, u64), ReportError> {
     let file = match read::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
@@ -87,13 +93,18 @@ pub(super) fn read_batches(path: &Path) -> Result<(ParquetRecordBatchReader, u64
         }
         Err(e) => return Err(ReportError::read(path, e)),
     };
+    if path.extension().is_some_and(|e| e == streamed::EXTENSION) {
+        let (reader, all_bytes) =
+            streamed::open(file).map_err(|e| ReportError::damaged(path, e))?;
+        return Ok((Box::new(reader), all_bytes));
+    }
     let copy = file.try_clone().map_err(|e| ReportError::read(path, e))?;
     let builder =
         ParquetRecordBatchReaderBuilder::try_new(copy).map_err(|e| unreadable(path, e))?;
     let bounds = bounded::check(&file, builder.metadata()).map_err(|why| refused(path, why))?;
     let reader = builder.with_batch_size(bounds.batch_rows).build();
     let reader = reader.map_err(|e| ReportError::damaged(path, e))?;
-    Ok((reader, bounds.all_bytes))
+    Ok((Box::new(reader), bounds.all_bytes))
 }
 
 /// Tells a file that the system does not read from a damaged one.
@@ -120,7 +131,7 @@ fn refused(path: &Path, why: String) -> ReportError {
 }
 
 pub(super) fn file_name(table: &RecordTable) -> String {
-    format!("{}.parquet", table.name)
+    format!("{}.{PARQUET}", table.name)
 }
 
 /// Returns true if `dir` is a record that will be replaced, false if it is free. Fails if it is occupied by anything

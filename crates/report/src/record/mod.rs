@@ -21,6 +21,7 @@ mod reading;
 mod replay;
 mod rows;
 mod stream;
+mod streamed;
 mod tables;
 #[cfg(test)]
 mod testing;

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use arrow_array::{RecordBatch, RecordBatchReader};
+use arrow_array::RecordBatch;
 
 use super::files::{check_memory, guarded, read_batches};
 use super::tables::RecordTable;

@@ -5,11 +5,8 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
-use arrow_array::RecordBatchReader;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
-
 use super::Record;
-use super::files::{file_name, guarded, read_batches, read_manifest};
+use super::files::{BatchReader, file_name, guarded, read_batches, read_manifest};
 use super::parts;
 use super::reading::{RecordReading, TableProgress, Whole};
 use super::tables::{RecordTable, TABLES};
@@ -58,7 +55,7 @@ pub(super) struct RecordStream {
 struct TableFlow {
     table: &'static RecordTable,
     files: VecDeque<PathBuf>,
-    open: Option<(PathBuf, ParquetRecordBatchReader)>,
+    open: Option<(PathBuf, BatchReader)>,
     progress: TableProgress,
     /// Number of rows according to the manifest; `None` if the record is unfinished.
     expected: Option<u64>,
