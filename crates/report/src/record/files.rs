@@ -83,8 +83,7 @@ pub(super) fn replace_file(
 /// Reader of the batches of a file.
 pub(super) type BatchReader = Box<dyn RecordBatchReader + Send>;
 
-/// Returns a reader of the batches of a Parquet file or of a stream, after checking the file's limits, and the memory that all its
-/// rows take, in bytes.
+/// Opens a Parquet file or a stream within limits. Returns a reader of its batches, and the memory that all rows take, in bytes.
 pub(super) fn read_batches(path: &Path) -> Result<(BatchReader, u64), ReportError> {
     let file = match read::open(path) {
         Ok(file) => file,
