@@ -6,13 +6,18 @@
 //! A shared LRU cache holds what its threads touched within its eviction age, which is the same for all of them. At that age, their
 //! footprints fill the cache (Xiang et al., HOTL, ASPLOS 2013). Parts and factors depend on speeds, and speeds on them, so a
 //! caller iterates to a fixed point. The iteration is the caller's: one follows single changes of a large mapping, another
-//! solves a cache from nothing.
+//! follows time.
 //!
-//! Policies predict with these laws. The simulator has laws of its own, which also follow time: a policy that predicted with the
-//! code that judges it would be right by construction. Both have the machine file's queue in common,
-//! [`load_factor`].
+//! The simulator and the policies have these laws and their solver in common, and the constants are the caller's. The simulator's
+//! come from the machine file. A policy's come from what it believes of the machine, which may be another file (`--belief FILE`).
+//! `docs/benchmarks.md` shows the gains of policies when the two differ.
+//!
+//! SMT siblings have two laws: the simulator divides ports and scheduler entries, of which policies know nothing, and policies
+//! have [`Siblings`], which needs only instructions per cycle.
 
-use crate::machine::load_factor;
+mod memory;
+
+pub use memory::{LoadedMemory, MemoryDemand};
 
 /// Footprint of a thread: the lines (or bytes) that it touches within a time. Time may be counted in instructions.
 ///
@@ -105,35 +110,6 @@ impl EvictionAge {
     }
 }
 
-/// Memory whose latency grows with its load.
-#[derive(Clone, Copy, Debug)]
-pub struct LoadedMemory {
-    /// Greatest traffic, in lines (or bytes) per unit of time.
-    pub bandwidth: f64,
-    /// Strength of queueing; see [`load_factor`].
-    pub queueing: f64,
-    /// Utilisation above which latency does not grow.
-    pub full: f64,
-}
-
-impl LoadedMemory {
-    /// Returns the factor on latency with this traffic.
-    #[must_use]
-    pub fn factor(&self, traffic: f64) -> f64 {
-        let utilisation = (traffic / self.bandwidth).clamp(0.0, self.full);
-        load_factor(self.queueing, utilisation)
-    }
-
-    /// Returns the traffic at which latency has this factor.
-    #[must_use]
-    pub fn traffic_at(&self, factor: f64) -> f64 {
-        // queueing u^2 + (factor - 1) (u - 1) = 0.
-        let above = (factor - 1.0).max(0.0);
-        let root = (above * above + 4.0 * self.queueing * above).sqrt();
-        (root - above) / (2.0 * self.queueing) * self.bandwidth
-    }
-}
-
 /// Slowdown of a thread by the SMT siblings that run at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Siblings {
@@ -154,22 +130,6 @@ impl Siblings {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn latency_tells_traffic() {
-        for queueing in [0.05, 0.15, 1.5] {
-            let memory = LoadedMemory {
-                bandwidth: 2.0,
-                queueing,
-                full: 0.99,
-            };
-            for traffic in [0.0, 0.2, 1.0, 1.8] {
-                let found = memory.traffic_at(memory.factor(traffic));
-                assert!((found - traffic).abs() < 1e-9, "{queueing} {traffic}");
-            }
-            assert_eq!(memory.factor(1.98), memory.factor(3.0));
-        }
-    }
 
     #[test]
     fn footprints_end_where_nothing_misses() {

@@ -127,7 +127,7 @@ pub struct CoreTraits {
     pub memory_latency_s: f64,
     /// Bandwidth from memory in bytes per second for the cores of the last-level cache: their fraction of the memory domain.
     pub memory_bytes_per_s: f64,
-    /// Strength of queueing at memory; see [`crate::machine::load_factor`].
+    /// Strength of queueing at memory; see [`crate::corun::LoadedMemory`].
     pub queueing: f64,
     /// Bytes and ways of the core's last private cache.
     pub own: (f64, u32),

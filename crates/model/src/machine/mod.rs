@@ -295,12 +295,6 @@ fn is_local(remote: &f64) -> bool {
     *remote == default_remote()
 }
 
-/// Factor on a memory domain's latency at a utilisation below 1.
-#[must_use]
-pub fn load_factor(queueing: f64, utilisation: f64) -> f64 {
-    1.0 + queueing * utilisation * utilisation / (1.0 - utilisation)
-}
-
 /// Power of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
