@@ -15,8 +15,10 @@
 //! SMT siblings have two laws: the simulator divides ports and scheduler entries, of which policies know nothing, and policies
 //! have [`Siblings`], which needs only instructions per cycle.
 
+mod eviction;
 mod memory;
 
+pub use eviction::EvictionAge;
 pub use memory::{LoadedMemory, MemoryDemand};
 
 /// Footprint of a thread: the lines (or bytes) that it touches within a time. Time may be counted in instructions.
@@ -67,49 +69,6 @@ impl<const N: usize> Footprint<N> {
     }
 }
 
-/// Search for the eviction age of a cache, by halving a range of ages on a logarithmic scale.
-#[derive(Clone, Copy, Debug)]
-pub struct EvictionAge {
-    /// Least and greatest age.
-    pub range: (f64, f64),
-    /// Limit on the number of halvings.
-    pub halvings: usize,
-    /// Natural logarithm of the ratio of the range's ends at which the search ends earlier.
-    pub near: f64,
-}
-
-impl EvictionAge {
-    /// Returns the age at which `filled` reaches the capacity of the cache; the greatest age if it does not. `filled` is the sum of
-    /// the footprints by age.
-    ///
-    /// ```
-    /// use countersteer_model::corun::EvictionAge;
-    ///
-    /// let search = EvictionAge { range: (1.0, 1e6), halvings: 20, near: 1e-4 };
-    /// // Two threads touch 3 lines and 1 line per ns: 1,000 ns fill 4,000 lines.
-    /// let age = search.of(4000.0, |ns| 3.0 * ns + ns);
-    /// assert!((age / 1000.0 - 1.0).abs() < 1e-3);
-    /// ```
-    pub fn of(&self, capacity: f64, filled: impl Fn(f64) -> f64) -> f64 {
-        let (mut low, mut high) = (self.range.0.ln(), self.range.1.ln());
-        if filled(self.range.1) <= capacity {
-            low = high;
-        }
-        for _ in 0..self.halvings {
-            if high - low <= self.near {
-                break;
-            }
-            let middle = f64::midpoint(low, high);
-            if filled(middle.exp()) > capacity {
-                high = middle;
-            } else {
-                low = middle;
-            }
-        }
-        low.exp()
-    }
-}
-
 /// Slowdown of a thread by the SMT siblings that run at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Siblings {
@@ -140,16 +99,5 @@ mod tests {
         );
         let stream = Footprint::new([10.0, 20.0], [1.0, 1.0], 0.5);
         assert_eq!(stream.after(40.0), 30.0);
-    }
-
-    #[test]
-    fn a_cache_with_room_evicts_at_the_greatest_age() {
-        let search = EvictionAge {
-            range: (1.0, 100.0),
-            halvings: 30,
-            near: 0.0,
-        };
-        assert!((search.of(1e3, |age| age) / 100.0 - 1.0).abs() < 1e-12);
-        assert!((search.of(50.0, |age| age) / 50.0 - 1.0).abs() < 1e-6);
     }
 }

@@ -17,8 +17,9 @@ const TURNS: usize = 5;
 /// Search for eviction ages in seconds: from a few misses to no evictions at all.
 const AGE: EvictionAge = EvictionAge {
     range: (1e-7, 1e4),
-    halvings: 18,
+    steps: 19,
     near: 0.0,
+    apart: 0.0,
 };
 /// Limit on the utilisation of memory, above which the latency does not grow.
 const FULL: f64 = 0.95;
@@ -48,8 +49,8 @@ pub(super) fn seconds(sharers: &[Sharer<'_>], bytes: f64) -> Vec<Option<f64>> {
             .zip(&speeds)
             .map(|(s, seconds)| s.footprint(*seconds))
             .collect();
-        let filled = |age: f64| fills.iter().map(|f| f.after(age)).sum();
-        let age = AGE.of(bytes, filled);
+        let filled = |age: f64| (fills.iter().map(|f| f.after(age)).sum::<f64>(), None);
+        let age = AGE.of(bytes, AGE.range.1, filled);
         for (part, fill) in parts.iter_mut().zip(&fills) {
             // Only half of each change is applied (damping), because a thread that holds more runs faster and so holds even
             // more.

@@ -32,11 +32,12 @@ pub(super) const SIBLINGS: Siblings = Siblings {
 /// Rounds of a whole solution, and of that of a change.
 const ROUNDS: usize = 8;
 const FEW: usize = 2;
-/// Search for eviction ages in ns.
+/// Search for eviction ages in ns: halvings to a range of 1 %.
 const AGE: EvictionAge = EvictionAge {
     range: (1e3, 1e12),
-    halvings: 14,
-    near: 0.02,
+    steps: 12,
+    near: 0.0,
+    apart: 0.0,
 };
 
 /// Threads outside the search.
@@ -252,18 +253,15 @@ impl<'a> Predictor<'a> {
 
     /// Computes the lines of subjects that share `capacity` lines of a cache.
     fn share_lines(&mut self, cache: usize, rows: &[usize], capacity: f64) {
-        let filled = |age: f64| -> f64 {
-            rows.iter()
-                .map(|r| self.subjects[*r].curve.lines_after(age * self.speeds[*r]))
-                .sum()
+        let lines = |r: &usize, age: f64| {
+            let curve = &self.subjects[*r].curve;
+            curve.lines_after(age * self.speeds[*r])
         };
-        let age = AGE.of(capacity, filled);
+        let filled = |age: f64| (rows.iter().map(|r| lines(r, age)).sum::<f64>(), None);
+        let age = AGE.of(capacity, AGE.range.1, filled);
         for row in rows {
             let level = self.level(*row, cache);
-            let lines = self.subjects[*row]
-                .curve
-                .lines_after(age * self.speeds[*row]);
-            self.held[*row][level] = lines.min(capacity);
+            self.held[*row][level] = lines(row, age).min(capacity);
         }
     }
 

@@ -40,11 +40,12 @@ impl Predictor<'_> {
         let capacity = self.places.caches[cache];
         for nth in 0..self.behind[cache].len() {
             let row = self.behind[cache][nth];
-            let filled = |age: f64| -> f64 {
+            let filled = |age: f64| {
                 let rows = self.behind[cache].iter();
-                rows.map(|other| self.lines_beside(row, *other, age)).sum()
+                let lines = rows.map(|other| self.lines_beside(row, *other, age));
+                (lines.sum::<f64>(), None)
             };
-            let age = AGE.of(capacity, filled);
+            let age = AGE.of(capacity, AGE.range.1, filled);
             let level = self.level(row, cache);
             self.held[row][level] = self.lines_beside(row, row, age).min(capacity);
         }

@@ -14,12 +14,20 @@
 //! Threads of a program may share lines. A thread's lines are then all that it finds in the cache, and only a part of them counts for
 //! it ([`super::sharing`]).
 
+use countersteer_model::corun::EvictionAge;
+
 use super::class::NONE;
 use super::table::RateTable;
 
 /// Maximum eviction age in nanoseconds, which stands for a cache without pressure.
 const AGE_MAX: f64 = 1e12;
-const AGE_MIN: f64 = 1e3;
+/// Search for eviction ages in nanoseconds.
+const AGE: EvictionAge = EvictionAge {
+    range: (1e3, AGE_MAX),
+    steps: 64,
+    near: NEAR_FORECAST,
+    apart: 1.0,
+};
 /// Threshold in steps: relative difference between the sum of footprints and the cache below which the search for the eviction
 /// age ends. The rest is corrected linearly.
 const NEAR_STEP: f64 = 0.25;
@@ -341,37 +349,16 @@ impl AnalyticCache {
     }
 
     fn approach(&mut self, tables: &[RateTable], now: f64, near: f64) {
-        let mut low = AGE_MIN;
-        let mut high = AGE_MAX;
-        let mut age = self.age;
-        for _ in 0..64 {
+        let (lines, start) = (self.lines, self.age);
+        let mut tried = start;
+        let search = EvictionAge { near, ..AGE };
+        let found = search.of(lines, start, |age| {
+            tried = age;
             let (sum, slope) = self.footprints(tables, age, now);
-            let over = sum - self.lines;
-            if over < 0.0 && age >= AGE_MAX {
-                break;
-            }
-            if over > 0.0 {
-                high = age
-            } else {
-                low = age
-            }
-            let newton = age - over / slope;
-            let inside = newton > low && newton < high;
-            if over.abs() <= near * self.lines && (inside || slope <= 0.0) || high - low < 1.0 {
-                age = self.correct(age, if inside { newton } else { age });
-                break;
-            }
-            // If Newton's step points beyond the maximum age, this age is tried at once.
-            let beyond = over < 0.0 && high >= AGE_MAX && (newton >= AGE_MAX || slope <= 0.0);
-            age = if inside {
-                newton
-            } else if beyond {
-                AGE_MAX
-            } else {
-                (low * high).sqrt()
-            };
-        }
-        self.age = age;
+            (sum, Some(slope))
+        });
+        self.correct(tried, found);
+        self.age = found;
     }
 
     /// Sets the targets for the eviction age `age`; returns the sum of all targets and its derivative.
@@ -405,8 +392,8 @@ impl AnalyticCache {
         }))
     }
 
-    /// Moves the targets along their slopes to the eviction age `to`, and scales them to fit the cache; returns this age.
-    fn correct(&mut self, from: f64, to: f64) -> f64 {
+    /// Moves the targets along their slopes to the eviction age `to`, and scales them to fit the cache.
+    fn correct(&mut self, from: f64, to: f64) {
         let mut sum = 0.0;
         for r in &mut self.residents {
             r.target = (r.target + r.slope * (to - from)).max(0.0);
@@ -417,7 +404,6 @@ impl AnalyticCache {
             let scale = self.lines / sum;
             self.residents.iter_mut().for_each(|r| r.target *= scale);
         }
-        to
     }
 
     /// Adds inserted lines to threads below their targets. In a full cache, threads above their targets lose lines for this.
