@@ -73,6 +73,21 @@ impl EvictionAge {
     }
 }
 
+/// Returns the run time within the last `age`, and its derivative with respect to `age`.
+///
+/// The thread ran during all of the last `interval`, and for the fraction `duty` of the time before.
+#[inline]
+#[must_use]
+pub fn ran_within(age: f64, interval: f64, duty: f64) -> (f64, f64) {
+    if age <= 0.0 {
+        (0.0, 0.0)
+    } else if age < interval {
+        (age, 1.0)
+    } else {
+        (interval + duty * (age - interval), duty)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,5 +171,11 @@ mod tests {
             (if age < 70.0 { 0.0 } else { 10.0 }, None)
         });
         assert!((age - 70.0).abs() < 1.0 && steps < 12, "{age} {steps}");
+    }
+
+    #[test]
+    fn a_thread_that_shares_its_cpu_ran_for_its_part_before_its_slice() {
+        let ran = [-1.0, 1.0, 2.0, 6.0].map(|age| ran_within(age, 2.0, 0.25));
+        assert_eq!(ran, [(0.0, 0.0), (1.0, 1.0), (2.0, 0.25), (3.0, 0.25)]);
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn seconds(sharers: &[Sharer<'_>], bytes: f64) -> Vec<Option<f64>> {
     let mut queue = 1.0;
     for _ in 0..TURNS {
         let speeds = at(&parts, queue);
-        let fills: Vec<Footprint<SIZES>> = sharers
+        let fills: Vec<Footprint> = sharers
             .iter()
             .zip(&speeds)
             .map(|(s, seconds)| s.footprint(*seconds))
@@ -79,7 +79,7 @@ fn wait(sharers: &[Sharer<'_>], parts: &[f64], seconds: &[Option<f64>]) -> f64 {
 
 impl Sharer<'_> {
     /// Returns the bytes that the thread touches by time in seconds, given its seconds per instruction; none without a signature.
-    fn footprint(&self, seconds: Option<f64>) -> Footprint<SIZES> {
+    fn footprint(&self, seconds: Option<f64>) -> Footprint {
         let sizes = std::array::from_fn(|size| SMALLEST_BYTES * (size as f64).exp2());
         let misses = self
             .signature
@@ -87,7 +87,7 @@ impl Sharer<'_> {
         let per_miss = seconds.map_or(0.0, |s| LINE_BYTES * self.load / s / PER_INSTRUCTIONS);
         // A thread that holds between two sizes of the signature misses as often as on average in both.
         let rate = |size: usize| f64::midpoint(misses[size.saturating_sub(1)], misses[size]);
-        let rates = std::array::from_fn(|size| rate(size) * per_miss);
+        let rates: [f64; SIZES] = std::array::from_fn(|size| rate(size) * per_miss);
         Footprint::new(sizes, rates, misses[SIZES - 1] * per_miss)
     }
 }

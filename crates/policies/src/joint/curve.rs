@@ -36,7 +36,7 @@ pub(crate) struct ThreadCurve {
     /// Misses per instruction by size.
     misses: [f64; SIZES],
     /// Lines by instructions, from empty.
-    fill: Footprint<SIZES>,
+    fill: Footprint,
 }
 
 /// Lines of a row of the grid.
@@ -165,7 +165,7 @@ fn bridge(misses: &mut [f64; SIZES]) {
 impl ThreadCurve {
     fn new(misses: [f64; SIZES]) -> Self {
         let rate = |row: usize| 0.5 * (misses[row] + misses[row.saturating_sub(1)]);
-        let rates = std::array::from_fn(|row| rate(row).max(LEAST));
+        let rates: [f64; SIZES] = std::array::from_fn(|row| rate(row).max(LEAST));
         Self {
             fill: Footprint::new(std::array::from_fn(size), rates, 0.0),
             misses,

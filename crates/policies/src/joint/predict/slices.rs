@@ -2,6 +2,8 @@
 //!
 //! Input: a mapping with the speeds found so far. Output: lines and latency halfway through a thread's time slice.
 
+use countersteer_model::corun::ran_within;
+
 use super::{AGE, Predictor};
 
 /// Time slices of threads that share a core, in ns: 2.1 to 2.8 ms that end at ticks, mostly of 4 ms.
@@ -16,8 +18,7 @@ struct CoreSlices {
 impl CoreSlices {
     /// Time of the running thread, halfway through its time slice.
     fn running(self, age: f64) -> f64 {
-        let present = age.min(0.5 * SLICE_NS);
-        present + self.share * (age - present)
+        ran_within(age, 0.5 * SLICE_NS, self.share).0
     }
 
     /// Time of a waiting thread, whose time slices came before the present one.

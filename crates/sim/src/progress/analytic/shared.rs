@@ -14,7 +14,7 @@
 //! Threads of a program may share lines. A thread's lines are then all that it finds in the cache, and only a part of them counts for
 //! it ([`super::sharing`]).
 
-use countersteer_model::corun::EvictionAge;
+use countersteer_model::corun::{EvictionAge, ran_within};
 
 use super::class::NONE;
 use super::table::RateTable;
@@ -188,13 +188,7 @@ impl Resident {
         } else {
             (age - past, self.burst)
         };
-        if whole <= 0.0 {
-            (0.0, 0.0)
-        } else if whole < interval {
-            (whole, 1.0)
-        } else {
-            (interval + self.duty * (whole - interval), self.duty)
-        }
+        ran_within(whole, interval, self.duty)
     }
 }
 

@@ -8,6 +8,7 @@
 //! bits of a number select its lattice cell, so that a look-up needs no logarithm. Linear interpolation between lattice points
 //! preserves a recorded histogram exactly.
 
+use countersteer_model::corun::Footprint;
 use countersteer_model::profile::Mix;
 
 use super::class::MAX_LEVELS;
@@ -21,9 +22,6 @@ const CELL_MASK: u64 = (1 << CELL_BITS) - 1;
 const CELL_SCALE: f64 = 1.0 / (1u64 << CELL_BITS) as f64;
 /// Lower bound on misses per instruction in the computation of footprints, which keeps fill times finite.
 const MISS_FLOOR: f64 = 1e-9;
-/// Threshold: relative decrease of misses within a lattice cell below which the footprint grows linearly. A straight line is then
-/// accurate to 0.25 % of the cell.
-const FLAT: f64 = 0.02;
 /// Number of intervals in the table of cold-start misses.
 pub const COLD_STEPS: usize = 16;
 
@@ -50,44 +48,12 @@ impl OccupancyPoint {
     }
 }
 
-/// Growth of a thread's footprint from one tabulated occupancy to the next.
-#[derive(Clone, Copy, Debug, Default)]
-struct TabulatedGrowth {
-    /// Number of instructions after which a thread that starts without lines holds `lines` lines: the integral of dc / miss(c).
-    instructions: f64,
-    lines: f64,
-    /// Average number of lines gained per instruction up to the next tabulated occupancy.
-    slope: f64,
-    /// Misses per instruction at this occupancy.
-    miss: f64,
-    /// Decrease of misses per instruction, per line, up to the next tabulated occupancy; zero if the decrease is small.
-    fall: f64,
-}
-
-impl TabulatedGrowth {
-    /// Returns the number of lines held `instructions` instructions after this tabulated occupancy, and the lines gained per
-    /// instruction then.
-    ///
-    /// Lines are added at the rate of misses, dc/dn = miss - fall (c - lines), so that the occupancy approaches its end
-    /// exponentially. A working set that just fits is complete long before a straight line would reach the end of its last cell.
-    #[inline]
-    fn after(&self, instructions: f64) -> (f64, f64) {
-        if self.fall == 0.0 {
-            return (self.lines + instructions * self.slope, self.slope);
-        }
-        let rest = (-self.fall * instructions).exp();
-        (
-            self.lines + self.miss / self.fall * (1.0 - rest),
-            self.miss * rest,
-        )
-    }
-}
-
 /// Table of the [`OccupancyPoint`]s of one shared cache over occupancy.
 #[derive(Clone, Debug, Default)]
 pub struct LevelTable {
     points: Vec<OccupancyPoint>,
-    fills: Vec<TabulatedGrowth>,
+    /// Lines of a thread by the instructions since it started without lines.
+    footprint: Footprint,
     first: f64,
     last: f64,
     base: u64,
@@ -109,7 +75,7 @@ impl LevelTable {
         }
         let mut table = Self {
             points,
-            fills: Vec::new(),
+            footprint: Footprint::default(),
             first,
             last: lines,
             base,
@@ -139,32 +105,9 @@ impl LevelTable {
     }
 
     fn integrate(&mut self) {
-        self.fills.clear();
-        let mut instructions = self.first / self.points[0].miss.max(MISS_FLOOR);
-        for i in 0..self.points.len() - 1 {
-            let y0 = self.points[i].miss.max(MISS_FLOOR);
-            let y1 = self.points[i + 1].miss.max(MISS_FLOOR);
-            let width = self.lattice(i + 1) - self.lattice(i);
-            let mean = mean_inverse(y0, y1);
-            self.fills.push(TabulatedGrowth {
-                instructions,
-                lines: self.lattice(i),
-                slope: 1.0 / mean,
-                miss: y0,
-                fall: if y0 - y1 > FLAT * y0 {
-                    (y0 - y1) / width
-                } else {
-                    0.0
-                },
-            });
-            instructions += width * mean;
-        }
-        // A sentinel ends every search for a number of instructions.
-        self.fills.push(TabulatedGrowth {
-            instructions: f64::INFINITY,
-            lines: self.last,
-            ..TabulatedGrowth::default()
-        });
+        let points = self.points.iter().enumerate();
+        let rates = points.map(|(i, point)| (self.lattice(i), point.miss.max(MISS_FLOOR)));
+        self.footprint = Footprint::of_rates(rates, self.last);
     }
 
     /// Iterates over the tabulated occupancies, up to the whole cache.
@@ -200,27 +143,7 @@ impl LevelTable {
     /// is the cell of the last result.
     #[inline]
     pub fn filled(&self, instructions: f64, hint: &mut u32) -> (f64, f64) {
-        let fills = &self.fills[..];
-        let mut i = (*hint as usize).min(fills.len() - 2);
-        while fills[i + 1].instructions <= instructions {
-            i += 1;
-        }
-        while i > 0 && fills[i].instructions > instructions {
-            i -= 1;
-        }
-        *hint = i as u32;
-        let fill = fills[i];
-        if instructions < fill.instructions {
-            // Below the first tabulated occupancy, the number of misses per instruction is constant.
-            let slope = fill.lines / fill.instructions;
-            return (instructions * slope, slope);
-        }
-        let (lines, slope) = fill.after(instructions - fill.instructions);
-        if lines >= self.last {
-            (self.last, 0.0)
-        } else {
-            (lines, slope)
-        }
+        self.footprint.after_near(instructions, hint)
     }
 }
 
@@ -432,15 +355,6 @@ impl RateTable {
     }
 }
 
-/// Returns the mean of 1/y over an interval in which y falls linearly from `y0` to `y1`; the limit if both are equal.
-fn mean_inverse(y0: f64, y1: f64) -> f64 {
-    if (y0 - y1) > 1e-6 * y0 {
-        (y0 / y1).ln() / (y0 - y1)
-    } else {
-        2.0 / (y0 + y1)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -497,27 +411,6 @@ mod tests {
         let k = 20_000.0f64;
         let first = 64.0f64;
         first / (m * (1.0 - first / k)) + k / m * ((k - first) / (k - lines)).ln()
-    }
-
-    #[test]
-    fn filling_slows_down_towards_a_working_set_that_fits() {
-        let working_set = 4_608.0f64;
-        let table = LevelTable::new(64.0, 10_000.0, |c| OccupancyPoint {
-            miss: 0.01 * (1.0 - c / working_set).max(0.0),
-            ..OccupancyPoint::default()
-        });
-        let rest = working_set - 64.0;
-        let start = 64.0 / (0.01 * rest / working_set);
-        for part in [0.5, 0.9, 0.99, 0.999] {
-            // dc/dn = m (1 - c/K) ends exponentially: 1 - exp(-m n/K) of the rest at the first point.
-            let instructions = start - (1.0f64 - part).ln() * working_set / 0.01;
-            let (lines, slope) = table.filled(instructions, &mut 0);
-            assert!(
-                (lines - 64.0 - part * rest).abs() < 1e-6 * rest,
-                "{part} {lines}"
-            );
-            assert!((slope / (0.01 * (1.0 - part) * rest / working_set) - 1.0).abs() < 1e-3);
-        }
     }
 
     #[test]
