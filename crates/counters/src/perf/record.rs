@@ -1,9 +1,16 @@
 //! Parsing of the records of a ring buffer.
 //!
 //! Input: one record as the kernel wrote it for the sample type of [`super::sys`]. Output: a [`RingRecord`]. Unknown or
-//! truncated records become [`RingRecord::Other`].
+//! truncated records become [`RingRecord::Other`]. The crate `linux-perf-event-reader` parses all but the counts of groups.
 
-use super::sys::abi;
+use byteorder::{ByteOrder, NativeEndian};
+use linux_perf_event_reader::{
+    BranchSampleFormat, CommOrExecRecord, CommonData, Endianness, ForkOrExitRecord, LostRecord,
+    PerfEventHeader, RawData, ReadFormat, RecordIdParseInfo, RecordParseInfo, RecordType,
+    SampleFormat,
+};
+
+use super::sys;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RingRecord<'a> {
@@ -59,102 +66,114 @@ pub(crate) struct GroupCounts<'a> {
 
 impl GroupCounts<'_> {
     pub(crate) fn values(&self) -> impl Iterator<Item = u64> + '_ {
-        self.pairs.chunks_exact(16).filter_map(|pair| word(pair, 0))
+        self.pairs.chunks_exact(16).map(NativeEndian::read_u64)
     }
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes
-        .get(at..at + 8)?
-        .try_into()
-        .ok()
-        .map(u64::from_ne_bytes)
+    bytes.get(at..at + 8).map(NativeEndian::read_u64)
 }
 
 fn half(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes
-        .get(at..at + 4)?
-        .try_into()
-        .ok()
-        .map(u32::from_ne_bytes)
+    bytes.get(at..at + 4).map(NativeEndian::read_u32)
 }
 
-/// Number of bytes that end every record except for samples: PID, TID, time, CPU, identifier.
+/// Format of the records, for the crate that parses them.
+const FORMAT: RecordParseInfo = RecordParseInfo {
+    endian: Endianness::NATIVE,
+    sample_format: SampleFormat::from_bits_truncate(sys::SAMPLE_TYPE),
+    branch_sample_format: BranchSampleFormat::empty(),
+    read_format: ReadFormat::from_bits_truncate(sys::READ_FORMAT),
+    common_data_offset_from_end: Some(TRAILER as u8),
+    sample_regs_user: 0,
+    user_regs_count: 0,
+    sample_regs_intr: 0,
+    intr_regs_count: 0,
+    id_parse_info: RecordIdParseInfo {
+        nonsample_record_id_offset_from_end: Some(8),
+        sample_record_id_offset_from_start: Some(0),
+    },
+    nonsample_record_time_offset_from_end: Some(24),
+    sample_record_time_offset_from_start: Some(16),
+};
+
+/// Number of bytes of PID, TID, time, CPU and identifier, which begin a sample and end every other record.
 const TRAILER: usize = 32;
 
 pub(crate) fn parse(bytes: &[u8]) -> RingRecord<'_> {
-    let Some(kind) = half(bytes, 0) else {
-        return RingRecord::Other;
-    };
-    let body = bytes.get(8..).unwrap_or_default();
-    let record = match kind {
-        abi::PERF_RECORD_SAMPLE => sample(body),
-        abi::PERF_RECORD_LOST => word(body, 8).map(|records| RingRecord::Lost { records }),
-        _ => with_trailer(
-            kind,
-            bytes.get(4..6).is_some_and(|misc| misc[1] & EXEC != 0),
-            body,
-        ),
-    };
-    record.unwrap_or(RingRecord::Other)
+    parsed(bytes).unwrap_or(RingRecord::Other)
+}
+
+fn parsed(mut bytes: &[u8]) -> Option<RingRecord<'_>> {
+    let header = PerfEventHeader::parse::<_, NativeEndian>(&mut bytes).ok()?;
+    match RecordType(header.type_) {
+        RecordType::SAMPLE => sample(bytes),
+        RecordType::LOST => {
+            let lost = LostRecord::parse::<NativeEndian>(bytes.into()).ok()?;
+            let records = lost.count;
+            Some(RingRecord::Lost { records })
+        }
+        kind => with_trailer(kind, header.misc, bytes),
+    }
 }
 
 fn sample(body: &[u8]) -> Option<RingRecord<'_>> {
-    let counts = counts(body.get(32..)?)?;
+    let common = CommonData::parse_sample_impl::<NativeEndian>(body.into(), &FORMAT).ok()?;
     Some(RingRecord::Sample {
-        id: word(body, 0)?,
-        pid: half(body, 8)?,
-        tid: half(body, 12)?,
-        at: word(body, 16)?,
-        counts,
+        pid: common.pid? as u32,
+        tid: common.tid? as u32,
+        id: common.id?,
+        at: common.timestamp?,
+        counts: counts(body.get(TRAILER..)?)?,
     })
 }
 
-/// Bit in the upper byte of a record's flags: the name was given by an `exec`.
-const EXEC: u8 = (abi::PERF_RECORD_MISC_COMM_EXEC >> 8) as u8;
-
-fn with_trailer(kind: u32, exec: bool, body: &[u8]) -> Option<RingRecord<'_>> {
-    let (own, trailer) = body.split_at_checked(body.len().checked_sub(TRAILER)?)?;
-    let at = word(trailer, 8)?;
+fn with_trailer(kind: RecordType, misc: u16, body: &[u8]) -> Option<RingRecord<'_>> {
+    let own = body.get(..body.len().checked_sub(TRAILER)?)?;
+    let common = CommonData::parse_nonsample_impl::<NativeEndian>(body.into(), &FORMAT).ok()?;
+    let at = common.timestamp?;
     match kind {
-        abi::PERF_RECORD_FORK => Some(RingRecord::Fork {
-            pid: half(own, 0)?,
-            tid: half(own, 8)?,
-            parent: half(own, 12)?,
-            at,
-        }),
-        abi::PERF_RECORD_EXIT => Some(RingRecord::Exit {
-            pid: half(own, 0)?,
-            tid: half(own, 8)?,
-            at,
-        }),
-        abi::PERF_RECORD_COMM => {
-            let name = own.get(8..)?;
-            let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
+        RecordType::FORK | RecordType::EXIT => {
+            let task = ForkOrExitRecord::parse::<NativeEndian>(own.into()).ok()?;
+            let (pid, tid, parent) = (task.pid as u32, task.tid as u32, task.ptid as u32);
+            Some(if kind == RecordType::EXIT {
+                RingRecord::Exit { pid, tid, at }
+            } else {
+                RingRecord::Fork {
+                    pid,
+                    tid,
+                    parent,
+                    at,
+                }
+            })
+        }
+        RecordType::COMM => {
+            let comm = CommOrExecRecord::parse::<NativeEndian>(own.into(), misc).ok()?;
+            let RawData::Single(name) = comm.name else {
+                return None;
+            };
             Some(RingRecord::Comm {
-                tid: half(own, 4)?,
-                name: &name[..end],
-                exec,
+                tid: comm.tid as u32,
+                name,
+                exec: comm.is_execve,
                 at,
             })
         }
-        abi::PERF_RECORD_READ => {
-            let counts = counts(own.get(8..)?)?;
-            Some(RingRecord::Last {
-                pid: half(own, 0)?,
-                tid: half(own, 4)?,
-                id: word(trailer, 24)?,
-                at,
-                counts,
-            })
-        }
+        RecordType::READ => Some(RingRecord::Last {
+            pid: half(own, 0)?,
+            tid: half(own, 4)?,
+            id: common.id?,
+            at,
+            counts: counts(own.get(8..)?)?,
+        }),
         _ => None,
     }
 }
 
+/// Parses the counts of a group by hand, because the crate skips them in samples and does not know `PERF_RECORD_READ`.
 fn counts(bytes: &[u8]) -> Option<GroupCounts<'_>> {
     let events = usize::try_from(word(bytes, 0)?).ok()?;
-    let pairs = bytes.get(24..24 + events.checked_mul(16)?)?;
+    let pairs = bytes.get(24..)?.get(..events.checked_mul(16)?)?;
     Some(GroupCounts {
         enabled: word(bytes, 8)?,
         running: word(bytes, 16)?,
@@ -164,7 +183,7 @@ fn counts(bytes: &[u8]) -> Option<GroupCounts<'_>> {
 
 #[cfg(test)]
 pub(crate) mod testing {
-    use super::abi;
+    use crate::perf::sys::abi;
 
     fn record(kind: u32, body: &[u64]) -> Vec<u8> {
         let size = 8 + 8 * body.len() as u64;
@@ -218,7 +237,7 @@ pub(crate) mod testing {
 
     pub fn starts(pid: u32, at: u64) -> Vec<u8> {
         let mut record = comm(pid, pid, at);
-        record[5] |= super::EXEC;
+        record[5] |= (abi::PERF_RECORD_MISC_COMM_EXEC >> 8) as u8;
         record
     }
 

@@ -42,13 +42,13 @@ pub(crate) struct Attr {
 }
 
 /// Format of group reads: the two times, then value and identifier of each event.
-const READ_FORMAT: u64 = (abi::PERF_FORMAT_TOTAL_TIME_ENABLED
+pub(super) const READ_FORMAT: u64 = (abi::PERF_FORMAT_TOTAL_TIME_ENABLED
     | abi::PERF_FORMAT_TOTAL_TIME_RUNNING
     | abi::PERF_FORMAT_ID
     | abi::PERF_FORMAT_GROUP) as u64;
 
 /// Format of samples, which [`super::record`] parses.
-const SAMPLE_TYPE: u64 = (abi::PERF_SAMPLE_IDENTIFIER
+pub(super) const SAMPLE_TYPE: u64 = (abi::PERF_SAMPLE_IDENTIFIER
     | abi::PERF_SAMPLE_TID
     | abi::PERF_SAMPLE_TIME
     | abi::PERF_SAMPLE_CPU) as u64
