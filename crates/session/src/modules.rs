@@ -15,13 +15,12 @@ use countersteer_cache::signature::store::own_data;
 use countersteer_counters::Pmus;
 use countersteer_model::counters::{Owner, Samples, SetPlan};
 use countersteer_sysfs::sensors::{
-    Provider, ProviderDef, SensorColumn, SensorPlace, ValueKind as Growth,
+    Provider, ProviderDef, SensorColumn, SensorPlace, SensorValue, ValueKind as Growth,
 };
 use countersteer_sysfs::unavailable::Unavailable;
 
 use crate::counted;
 use crate::derivable::derivable;
-use crate::virtuals::named::Named;
 use declared::{column_of, declare};
 use process::RunningModule;
 use wire::{Hello, IntervalSamples, ModuleAnswer};
@@ -78,7 +77,7 @@ impl Modules {
     }
 
     /// Passes an interval to the modules and appends their values. Waits for each module, up to a limit.
-    pub fn read(&mut self, samples: &Samples, into: &mut Vec<Named>) {
+    pub fn read(&mut self, samples: &Samples, into: &mut Vec<SensorValue>) {
         let Some(plan) = self.plan.as_ref().filter(|_| !self.running.is_empty()) else {
             return;
         };
@@ -172,7 +171,12 @@ impl Module {
         })
     }
 
-    fn read(&mut self, line: &str, samples: &Samples, into: &mut Vec<Named>) -> Result<(), String> {
+    fn read(
+        &mut self,
+        line: &str,
+        samples: &Samples,
+        into: &mut Vec<SensorValue>,
+    ) -> Result<(), String> {
         let answer = ModuleAnswer::parse(&self.process.ask(line)?)?;
         let mut ended = Vec::new();
         for row in samples.rows() {
@@ -193,9 +197,8 @@ impl Module {
                     _ => format!("a value of `{}` is no number", value.counter),
                 });
             };
-            into.push(Named {
-                name: column.name,
-                unit: column.unit,
+            into.push(SensorValue {
+                column: *column,
                 place: value.tid.map_or(SensorPlace::Machine, SensorPlace::Thread),
                 value: value.value,
             });

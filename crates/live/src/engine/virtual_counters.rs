@@ -4,25 +4,24 @@
 //! values come from [`countersteer_sysfs::sensors`] with any placer, and are read only while a metric needs them.
 //!
 //! A thread's energy is divided among its samples by time. Its current occupancy is in its last sample. A thread without a
-//! sample did not run, and has neither.
+//! sample did not run, and has neither. Threads are observed from their first sample on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use countersteer_model::cpunumbers::CpuNumbers;
 use countersteer_model::engine::Observation;
 use countersteer_model::events::{EVENTS, Event, EventOrigin};
 use countersteer_model::metric::events_of;
-use countersteer_model::units::ThreadId;
 
-use countersteer_sysfs::sensors::{SensorPlace, SensorSet, ValueKind, column_of};
+use countersteer_sysfs::sensors::{SensorColumn, SensorRows, SensorSet, ValueKind, column_of};
 use countersteer_sysfs::unavailable::Unavailable;
 
 /// Event whose values come from a virtual counter.
 #[derive(Clone, Copy, PartialEq)]
 struct VirtualCounter {
     event: Event,
-    column: &'static str,
+    column: &'static SensorColumn,
     /// Number of event units per unit of the virtual counter.
     units: f64,
 }
@@ -32,7 +31,7 @@ fn virtual_counters() -> impl Iterator<Item = VirtualCounter> {
     EVENTS.iter().filter_map(|row| match row.source {
         EventOrigin::Virtual { counter, factor } => Some(VirtualCounter {
             event: row.event,
-            column: counter,
+            column: column_of(counter)?.1,
             units: factor as f64,
         }),
         _ => None,
@@ -44,8 +43,7 @@ pub struct VirtualCounters {
     root: PathBuf,
     numbers: CpuNumbers,
     wanted: Vec<VirtualCounter>,
-    sensors: Option<SensorSet>,
-    followed: BTreeSet<ThreadId>,
+    sensors: SensorRows,
 }
 
 impl VirtualCounters {
@@ -53,15 +51,11 @@ impl VirtualCounters {
     /// its file systems.
     #[must_use]
     pub fn new(root: &Path, numbers: CpuNumbers, metrics: &[&str]) -> Self {
-        let wanted = Vec::new();
-        let sensors = None;
-        let followed = BTreeSet::new();
         let mut counters = Self {
             root: root.to_owned(),
             numbers,
-            wanted,
-            sensors,
-            followed,
+            wanted: Vec::new(),
+            sensors: SensorRows::default(),
         };
         counters.turn_to(metrics);
         counters
@@ -79,7 +73,7 @@ impl VirtualCounters {
                 remedy: "another parameter of the policy may do without".into(),
             });
         };
-        SensorSet::open(root, &[counter.column]).map(drop)
+        SensorSet::open(root, &[counter.column.name]).map(drop)
     }
 
     /// Opens the virtual counters that these metrics need, and closes the others.
@@ -92,66 +86,35 @@ impl VirtualCounters {
         if wanted == self.wanted {
             return;
         }
-        let columns: Vec<&str> = wanted.iter().map(|g| g.column).collect();
+        let columns: Vec<&str> = wanted.iter().map(|g| g.column.name).collect();
         // The old sensors are closed first, so that they release their resctrl groups.
-        self.sensors = None;
-        self.sensors = if columns.is_empty() {
-            None
-        } else {
-            SensorSet::open(&self.root, &columns).ok()
-        };
+        self.sensors = SensorRows::default();
+        self.sensors = SensorRows::open(&self.root, &columns).unwrap_or_default();
         self.wanted = wanted;
-        self.followed.clear();
     }
 
     /// Adds energy and occupancy to the samples of an observation.
     pub(super) fn read(&mut self, seen: &mut Observation) {
-        let Some(sensors) = &mut self.sensors else {
+        if self.sensors.is_empty() {
             return;
-        };
-        let alive: BTreeSet<ThreadId> = seen.threads.iter().map(|t| t.id).collect();
-        for gone in self.followed.difference(&alive) {
-            sensors.leave(gone.0);
         }
-        for new in alive.difference(&self.followed) {
-            sensors.follow(new.0);
-        }
-        self.followed = alive;
-        let mut ran: BTreeMap<ThreadId, f64> = BTreeMap::new();
-        for (thread, sample) in seen.samples.of_threads() {
-            if let Some(cpu) = sample.cpu.and_then(|cpu| self.numbers.os(cpu)) {
-                sensors.ran(thread.0, cpu, sample.ran());
-            }
-            *ran.entry(thread).or_default() += sample.ran().as_secs_f64();
-        }
-        let mut values: BTreeMap<ThreadId, Vec<(VirtualCounter, ValueKind, f64)>> = BTreeMap::new();
-        for value in sensors.read() {
-            let counter = self
-                .wanted
-                .iter()
-                .find(|g| column_of(g.column).is_some_and(|(_, c)| c == value.column));
-            if let (SensorPlace::Thread(tid), Some(counter)) = (&value.place, counter) {
-                let read = (*counter, value.column.kind, value.value * counter.units);
-                values.entry(ThreadId(*tid)).or_default().push(read);
-            }
-        }
+        let alive: BTreeSet<u32> = seen.threads.iter().map(|t| t.id.0).collect();
+        let numbers = &self.numbers;
+        let is_alive = |tid| alive.contains(&tid);
+        self.sensors
+            .read(seen.samples.rows(), |cpu| numbers.os(cpu), is_alive);
         // The loop runs backwards, so that the last sample of each thread comes first.
         let mut last_seen = BTreeSet::new();
         for row in (0..seen.samples.len()).rev() {
             let sample = seen.samples.rows()[row];
-            let Some(thread) = sample.thread() else {
-                continue;
-            };
-            let is_last = last_seen.insert(thread);
-            let all = ran.get(&thread).copied().unwrap_or_default();
-            let share = sample.ran().as_secs_f64() / all;
-            for (counter, kind, value) in values.get(&thread).into_iter().flatten() {
-                match kind {
-                    ValueKind::Level if is_last => seen.samples.set(row, counter.event, *value),
-                    ValueKind::Since if all > 0.0 => {
-                        seen.samples.set(row, counter.event, value * share)
+            let is_last = last_seen.insert(sample.owner);
+            for counter in &self.wanted {
+                // A level is that at the end of the interval, where only the last sample ends.
+                if is_last || counter.column.kind == ValueKind::Since {
+                    let value = self.sensors.of(counter.column.name, &sample);
+                    if let Some(value) = value {
+                        seen.samples.set(row, counter.event, value * counter.units);
                     }
-                    _ => {}
                 }
             }
         }
@@ -165,7 +128,7 @@ mod tests {
     use countersteer_fuzz::fake_root::write;
     use countersteer_model::engine::ThreadInfo;
     use countersteer_model::sample::{Sample, Samples};
-    use countersteer_model::units::{CoreTypeId, CpuId, Nanos};
+    use countersteer_model::units::{CoreTypeId, CpuId, Nanos, ThreadId};
 
     use super::*;
 
@@ -277,7 +240,6 @@ mod tests {
                 .unwrap()
         };
         write(&of("7"), &[("mon_data/mon_L3_00/llc_occupancy", "4096")]);
-        write(&of("8"), &[("mon_data/mon_L3_00/llc_occupancy", "8192")]);
         assert_eq!(
             read(&mut counters, Event::LlcOccupancyBytes),
             [None, Some(4096.0)]

@@ -225,7 +225,18 @@ fn measured(
 ) -> MeasuredTask {
     let reading = |row: &usize| &readings.rows()[*row];
     let most = part.rows.iter().max_by_key(|row| reading(row).enabled);
+    // A value that comes from no event set is that of the thread, of which a row may have only a part.
+    let ran: u64 = part.rows.iter().map(|row| reading(row).ran().0).sum();
+    let of_all_rows = |name: &str, row: &Sample| {
+        let enabled = Nanos(ran);
+        outside(name, &Sample { enabled, ..*row })
+    };
     let value = |measure: &ColumnMeasure| {
+        let outside: &Outside<'_> = if measure.set().is_some() {
+            outside
+        } else {
+            &of_all_rows
+        };
         let of_set = || {
             part.rows
                 .iter()
@@ -377,7 +388,9 @@ mod tests {
         row(7, 0, 0, (2 * S, S / 4), 10, &mut readings);
         row(7, 5, 1, (2 * S, S / 2), 20, &mut readings);
         let virtuals = |name: &str, row: &Sample| match (name, row.owner) {
-            ("thread_energy_j", Owner::Thread { .. }) => Some(6.0),
+            ("thread_energy_j", Owner::Thread { .. }) => {
+                Some(row.enabled.0 as f64 * 8.0 / S as f64)
+            }
             ("thread_energy_j", Owner::Process { .. }) => Some(8.0),
             ("llc_occupancy_bytes", Owner::Thread { .. }) => Some(4096.0),
             _ => None,

@@ -12,9 +12,8 @@ use countersteer_model::metric::{MetricBank, MetricDef};
 use countersteer_model::sample::{Event, Sample};
 use countersteer_model::topology::Topology;
 use countersteer_model::units::ThreadId;
-use countersteer_sysfs::sensors::SensorPlace;
+use countersteer_sysfs::sensors::{SensorColumn, SensorPlace, SensorValue, ValueKind};
 
-use super::named::Named;
 use crate::derivable;
 use crate::error::{FaultKind, failure};
 
@@ -62,7 +61,12 @@ impl Derived {
     }
 
     /// Processes samples: appends the latest metrics of each thread to `into`, and the metrics of each row to `of_rows`.
-    pub fn read(&mut self, samples: &Samples, into: &mut Vec<Named>, of_rows: &mut Vec<OfRow>) {
+    pub fn read(
+        &mut self,
+        samples: &Samples,
+        into: &mut Vec<SensorValue>,
+        of_rows: &mut Vec<OfRow>,
+    ) {
         let mut seen = Observation::default();
         let mut threads: Vec<ThreadId> = Vec::new();
         for row in samples.order() {
@@ -98,13 +102,16 @@ impl Derived {
         for thread in &threads {
             for (column, metric) in &self.metrics {
                 let value = self.bank.at(*thread, *column);
-                let named = |value| Named {
-                    name: metric.name,
-                    unit: metric.unit,
+                into.extend(value.map(|value| SensorValue {
+                    column: SensorColumn {
+                        name: metric.name,
+                        unit: metric.unit,
+                        kind: ValueKind::Level,
+                        prose: metric.prose,
+                    },
                     place: SensorPlace::Thread(thread.0),
                     value,
-                };
-                into.extend(value.map(named));
+                }));
             }
         }
         seen.samples.clear();
@@ -241,7 +248,12 @@ mod tests {
         let predicted = predict(samples).unwrap();
         let (mut values, mut rows) = (Vec::new(), Vec::new());
         derived.read(samples, &mut values, &mut rows);
-        let value = |name: &str| values.iter().find(|v| v.name == name).map(|v| v.value);
+        let value = |name: &str| {
+            values
+                .iter()
+                .find(|v| v.column.name == name)
+                .map(|v| v.value)
+        };
         assert_eq!(value("ef"), Some(predicted.factor));
         assert_eq!(value("ef_error"), Some(predicted.width));
         assert_eq!(value("phase"), Some(1.0));

@@ -3,24 +3,22 @@
 //! Input: counter names from -v and from formulas, and samples. Output: values for separate rows, for the record, and for
 //! formulas.
 
-mod belongs;
 mod derived;
-pub(crate) mod named;
+mod derived_rows;
 mod sums;
 
 use std::path::{Path, PathBuf};
 
-use countersteer_model::counters::{Outside, Owner, Sample, Samples};
+use countersteer_model::counters::{Outside, Sample, Samples};
 use countersteer_model::metric::MetricDef;
 use countersteer_report::readings::VirtualValue;
 use countersteer_sysfs::sensors::{
-    self, PROVIDERS, SensorColumn, SensorPlace, SensorSet, SensorValue,
+    self, PROVIDERS, SensorColumn, SensorPlace, SensorRows, SensorValue,
 };
 use countersteer_sysfs::unavailable::Unavailable;
 
-use self::belongs::Belongings;
 use self::derived::{Derived, OfRow};
-use self::named::Named;
+use self::derived_rows::DerivedRows;
 use crate::counted::CountedMetrics;
 use crate::derivable::{self, derivable};
 use crate::error::{FaultKind, failure};
@@ -41,12 +39,12 @@ pub struct Wanted {
 pub struct Bank {
     root: PathBuf,
     names: Vec<&'static str>,
-    meters: SensorSet,
+    sensors: SensorRows,
     derived: Option<Derived>,
     modules: Modules,
-    values: Vec<Named>,
+    values: Vec<SensorValue>,
     of_rows: Vec<OfRow>,
-    belongings: Belongings,
+    derived_rows: DerivedRows,
 }
 
 impl Wanted {
@@ -107,7 +105,7 @@ impl Bank {
         let names = columns().chain(wanted.derived.iter().map(|m| m.name));
         let names: Vec<&'static str> = names.collect();
         let read: Vec<&'static str> = columns().chain(counted.outside.iter().copied()).collect();
-        let meters = SensorSet::open(root, &sensed(&read))
+        let sensors = SensorRows::open(root, &sensed(&read))
             .map_err(|why| failure(FaultKind::Missing, why.to_string()))?;
         let metrics: Vec<&MetricDef> = wanted
             .derived
@@ -116,17 +114,15 @@ impl Bank {
             .copied()
             .collect();
         let derived = Derived::open(&metrics)?;
-        let root = root.to_owned();
-        let belongings = Belongings::default();
         Ok(Self {
-            root,
+            root: root.to_owned(),
             names,
-            meters,
+            sensors,
             derived,
             modules: modules.plan(&counted.plan),
             values: Vec::new(),
             of_rows: Vec::new(),
-            belongings,
+            derived_rows: DerivedRows::default(),
         })
     }
 
@@ -134,17 +130,17 @@ impl Bank {
     pub fn turn_to(&mut self, names: &[&'static str]) -> Result<(), Unavailable> {
         if self.names != names {
             // Closes the current providers first, because the new ones may need the same resources.
-            self.meters = SensorSet::open(&self.root, &[])?;
-            self.belongings = Belongings::default();
+            self.sensors = SensorRows::default();
+            self.derived_rows = DerivedRows::default();
             names.clone_into(&mut self.names);
-            self.meters = SensorSet::open(&self.root, &sensed(names))?;
+            self.sensors = SensorRows::open(&self.root, &sensed(names))?;
         }
         Ok(())
     }
 
     /// Returns true if there are no counters to read, as in most sessions.
     fn is_idle(&self) -> bool {
-        self.meters.is_empty() && self.derived.is_none() && self.modules.is_empty()
+        self.sensors.is_empty() && self.derived.is_none() && self.modules.is_empty()
     }
 
     pub fn names(&self) -> &[&'static str] {
@@ -153,50 +149,30 @@ impl Bank {
 
     /// Reads all counters at the end of an interval, and starts to follow newly sampled threads until they exit.
     pub fn read(&mut self, readings: &Samples) {
-        self.values.clear();
-        if self.is_idle() {
-            return;
+        if !self.is_idle() {
+            self.values = self.sensors.read(readings.rows(), Some, |_| true);
+            self.count(readings);
         }
-        for row in readings.rows() {
-            if let (Owner::Thread { tid, .. }, Some(cpu)) = (row.owner, row.cpu) {
-                self.meters.ran(tid, cpu, row.enabled);
-            }
-        }
-        let named = |v: &SensorValue| Named {
-            name: v.column.name,
-            unit: v.column.unit,
-            place: v.place.clone(),
-            value: v.value,
-        };
-        self.values.extend(self.meters.read().iter().map(named));
-        for row in readings.rows() {
-            if let Owner::Thread { tid, .. } = row.owner {
-                if row.last {
-                    self.meters.leave(tid)
-                } else {
-                    self.meters.follow(tid)
-                }
-            }
-        }
-        self.count(readings);
     }
 
     /// Updates the counters derived from counts in the middle of an interval; all other counters then have no values.
     pub fn read_counts(&mut self, readings: &Samples) {
-        self.values.clear();
-        self.count(readings);
+        if !self.is_idle() {
+            self.values.clear();
+            self.sensors.begin(readings.rows());
+            self.count(readings);
+        }
     }
 
     fn count(&mut self, readings: &Samples) {
-        if self.is_idle() {
-            return;
-        }
         self.of_rows.clear();
+        let read = self.values.len();
         if let Some(derived) = &mut self.derived {
             derived.read(readings, &mut self.values, &mut self.of_rows);
         }
         self.modules.read(readings, &mut self.values);
-        self.belongings.sort(&self.values, &self.of_rows, readings);
+        self.sensors.add(&self.values[read..]);
+        self.derived_rows.replace(&self.of_rows, readings);
     }
 
     /// Returns the next message about a stopped module; `None` if there is none.
@@ -206,7 +182,13 @@ impl Bank {
 
     /// Returns a function that looks up the value of a counter for a row, for formulas.
     pub fn outside(&self) -> Box<Outside<'_>> {
-        Box::new(|name: &str, reading: &Sample| self.belongings.of(name, reading))
+        Box::new(|name: &str, row: &Sample| {
+            if self.derived_rows.has(name) {
+                self.derived_rows.of(name, row)
+            } else {
+                self.sensors.of(name, row)
+            }
+        })
     }
 
     /// Calls `take` for every value requested with -v; the first argument is the value's scope, e.g. `cpu` or `thread`.
@@ -218,8 +200,9 @@ impl Bank {
         tell(self.asked_for(), name, take);
     }
 
-    fn asked_for(&self) -> impl Iterator<Item = &Named> {
-        self.values.iter().filter(|v| self.names.contains(&v.name))
+    fn asked_for(&self) -> impl Iterator<Item = &SensorValue> {
+        let has = |v: &&SensorValue| self.names.contains(&v.column.name);
+        self.values.iter().filter(has)
     }
 }
 
@@ -233,7 +216,7 @@ fn sensed(names: &[&'static str]) -> Vec<&'static str> {
 
 /// Calls `take` for each value; the first argument is the value's scope, e.g. `cpu` or `thread`.
 fn tell<'v, 'n>(
-    values: impl IntoIterator<Item = &'v Named>,
+    values: impl IntoIterator<Item = &'v SensorValue>,
     name: impl Fn(u32) -> &'n str,
     mut take: impl FnMut(&str, &VirtualValue<'_>),
 ) {
@@ -244,18 +227,15 @@ fn tell<'v, 'n>(
             SensorPlace::Cpu(cpu) => ("cpu", "", None, Some(cpu.0)),
             SensorPlace::Thread(tid) => ("thread", name(*tid), Some(*tid), None),
         };
-        let Named {
-            name, unit, value, ..
-        } = *value;
         take(
             scope,
             &VirtualValue {
-                name,
-                unit,
+                name: value.column.name,
+                unit: value.column.unit,
                 place,
                 tid,
                 cpu,
-                value,
+                value: value.value,
             },
         );
     }

@@ -7,12 +7,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use countersteer_model::counters::{Sample, Samples};
 use countersteer_report::readings::VirtualValue;
-use countersteer_sysfs::sensors::{SensorPlace, ValueKind};
+use countersteer_sysfs::sensors::{SensorPlace, SensorValue, ValueKind};
 
 use crate::modules::declared::column_of;
 
-use super::belongs::RowKey;
-use super::named::Named;
+use super::derived_rows::RowKey;
 use super::{Bank, tell};
 use crate::counted::CountedMetrics;
 
@@ -20,7 +19,7 @@ use crate::counted::CountedMetrics;
 pub struct RunTotals {
     columns: HashMap<&'static str, SumColumn>,
     /// Values requested with -v, by counter and place: the sum of the values, and their number.
-    values: BTreeMap<(&'static str, SensorPlace), (Named, f64)>,
+    values: BTreeMap<(&'static str, SensorPlace), (SensorValue, f64)>,
 }
 
 struct SumColumn {
@@ -58,7 +57,7 @@ impl RunTotals {
         for value in bank.asked_for() {
             let new = || {
                 (
-                    Named {
+                    SensorValue {
                         value: 0.0,
                         ..value.clone()
                     },
@@ -67,7 +66,7 @@ impl RunTotals {
             };
             let (sum, n) = self
                 .values
-                .entry((value.name, value.place.clone()))
+                .entry((value.column.name, value.place.clone()))
                 .or_insert_with(new);
             sum.value += value.value;
             *n += 1.0;
@@ -95,18 +94,18 @@ impl RunTotals {
         name: impl Fn(u32) -> &'n str,
         take: impl FnMut(&str, &VirtualValue<'_>),
     ) {
-        let whole = |(sum, n): &(Named, f64)| {
-            let value = if adds_up(sum.name) {
+        let whole = |(sum, n): &(SensorValue, f64)| {
+            let value = if sum.column.kind == ValueKind::Since {
                 sum.value
             } else {
                 sum.value / n
             };
-            Named {
+            SensorValue {
                 value,
                 ..sum.clone()
             }
         };
-        let values: Vec<Named> = self.values.values().map(whole).collect();
+        let values: Vec<SensorValue> = self.values.values().map(whole).collect();
         tell(&values, name, take);
     }
 
@@ -206,5 +205,48 @@ mod tests {
                 ("temperature_c".to_owned(), 40.0)
             ]
         );
+    }
+
+    #[test]
+    fn a_thread_with_rows_of_two_core_types_has_its_energy_once() {
+        let root = tempfile::tempdir().unwrap();
+        let holds = |joules: u32, ticks: u32| {
+            let zone = "sys/class/powercap/intel-rapl:0";
+            let package = "sys/devices/system/cpu/cpu0/topology/physical_package_id";
+            let files = [
+                (&*format!("{zone}/name"), "package-0"),
+                (&format!("{zone}/energy_uj"), &format!("{joules}000000")),
+                ("proc/stat", &format!("cpu0 {ticks} 0 0 0 0 0 0 0 0 0\n")),
+                (package, "0"),
+            ];
+            countersteer_fuzz::fake_root::write(root.path(), &files);
+        };
+        holds(1, 0);
+        let counted = CountedMetrics {
+            outside: vec!["thread_energy_j"],
+            ..CountedMetrics::nothing()
+        };
+        let modules = crate::modules::Modules::default();
+        let mut bank = Bank::open(root.path(), &Wanted::default(), &counted, modules).unwrap();
+        let mut sums = RunTotals::new(&counted);
+        let row = |core_type, ms| {
+            let owner = Owner::Thread { pid: 1, tid: 1 };
+            Sample {
+                enabled: Nanos::from_millis(ms),
+                ..Sample::new(owner, Some(CpuId(0)), CoreTypeId(core_type), 0)
+            }
+        };
+        let rows = [row(0, 30), row(1, 10)];
+        let mut readings = Samples::default();
+        rows.iter().for_each(|row| readings.push(*row, []));
+        for (joules, ticks) in [(9, 4), (13, 8)] {
+            holds(joules, ticks);
+            bank.read(&readings);
+            sums.add(&readings, &bank);
+        }
+        let name = "thread_energy_j";
+        let last = rows.map(|row| bank.outside()(name, &row));
+        assert_eq!(last, [Some(3.0), Some(1.0)]);
+        assert_eq!(rows.map(|row| sums.of(name, &row)), [Some(9.0), Some(3.0)]);
     }
 }

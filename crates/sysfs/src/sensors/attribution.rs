@@ -139,8 +139,8 @@ impl Provider for Attribution {
                 place: SensorPlace::Thread(tid),
                 value,
             };
-            into.push(value(&ENERGY, joules));
-            into.extend((all_j > 0.0).then(|| value(&SHARE, 100.0 * joules / all_j)));
+            into.push(value(ENERGY, joules));
+            into.extend((all_j > 0.0).then(|| value(SHARE, 100.0 * joules / all_j)));
         }
     }
 
@@ -301,7 +301,7 @@ mod tests {
         powercap.read(&mut values);
         machine(root.path(), [10, 1], [10, 0, 0, 0]);
         own.read(&mut values);
-        let shared = values.iter().find(|v| *v.column == ENERGY).map(|v| v.value);
+        let shared = values.iter().find(|v| v.column == ENERGY).map(|v| v.value);
         assert_eq!(
             shared,
             Some(8.0),

@@ -55,7 +55,7 @@ impl Provider for Frequency {
             // The hardware may give no value for a CPU that slept.
             let value = number(file).map(|khz| khz * 1e-3);
             into.extend(value.map(|value| SensorValue {
-                column: &FREQUENCY,
+                column: FREQUENCY,
                 place: SensorPlace::Cpu(*cpu),
                 value,
             }));

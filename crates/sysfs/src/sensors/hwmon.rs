@@ -122,7 +122,7 @@ impl Provider for Hwmon {
                 ValueKind::Since => sensor.total.since(raw, None),
             };
             let of = |value: f64| SensorValue {
-                column: sensor.column,
+                column: *sensor.column,
                 place: sensor.place.clone(),
                 value: value * sensor.factor,
             };

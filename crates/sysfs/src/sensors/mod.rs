@@ -10,6 +10,7 @@ mod hwmon;
 mod powercap;
 mod pressure;
 mod resctrl;
+mod rows;
 mod runqueue;
 mod set;
 
@@ -21,6 +22,7 @@ use countersteer_model::units::{CpuId, Nanos};
 
 use crate::unavailable::Unavailable;
 
+pub use rows::SensorRows;
 pub use set::SensorSet;
 
 /// Relation of a column's values to time.
@@ -60,7 +62,7 @@ pub enum SensorPlace {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct SensorValue {
-    pub column: &'static SensorColumn,
+    pub column: SensorColumn,
     pub place: SensorPlace,
     /// Value, in the column's unit.
     pub value: f64,

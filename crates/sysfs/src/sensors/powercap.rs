@@ -32,7 +32,7 @@ pub(super) fn is_package(value: &SensorValue) -> bool {
     let SensorPlace::Zone { name, .. } = &value.place else {
         return false;
     };
-    *value.column == ENERGY && name.starts_with("package-") && !name.contains('/')
+    value.column == ENERGY && name.starts_with("package-") && !name.contains('/')
 }
 
 struct Zone {
@@ -129,7 +129,7 @@ impl Provider for Powercap {
             };
             if let Some(uj) = zone.total.since(total, zone.range_uj) {
                 into.push(SensorValue {
-                    column: &ENERGY,
+                    column: ENERGY,
                     place: zone.place.clone(),
                     value: uj * 1e-6,
                 });

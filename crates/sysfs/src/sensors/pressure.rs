@@ -86,7 +86,7 @@ impl Provider for PressureSensor {
                     continue;
                 };
                 into.extend(total.since(us as f64, None).map(|us| SensorValue {
-                    column,
+                    column: *column,
                     place: SensorPlace::Machine,
                     value: us * 1e-6,
                 }));

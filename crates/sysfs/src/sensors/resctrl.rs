@@ -138,7 +138,7 @@ impl Provider for Monitoring {
                     ValueKind::Since => sum.and_then(|s| total.since(s, None)),
                 };
                 into.extend(value.map(|value| SensorValue {
-                    column,
+                    column: **column,
                     place: SensorPlace::Thread(*tid),
                     value,
                 }));

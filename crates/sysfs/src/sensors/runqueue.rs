@@ -55,8 +55,8 @@ impl Provider for Runqueue {
                 place: SensorPlace::Thread(tid),
                 value,
             };
-            into.push(value(&WAIT, waits.total_ns as f64 * 1e-6));
-            into.extend(waits.mean_ns().map(|ns| value(&MEAN, ns * 1e-3)));
+            into.push(value(WAIT, waits.total_ns as f64 * 1e-6));
+            into.extend(waits.mean_ns().map(|ns| value(MEAN, ns * 1e-3)));
         });
     }
 

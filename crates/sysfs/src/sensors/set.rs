@@ -10,6 +10,7 @@ use super::{PROVIDERS, Provider, SensorColumn, SensorValue, column_of};
 use crate::unavailable::Unavailable;
 
 /// Providers of the named counters, with their last values.
+#[derive(Default)]
 pub struct SensorSet {
     columns: Vec<&'static SensorColumn>,
     /// Providers in the order of the table.
@@ -47,11 +48,7 @@ impl SensorSet {
     /// # Errors
     /// Fails if a name is unknown, or if this machine has no values for it.
     pub fn open(root: &Path, names: &[&str]) -> Result<Self, Unavailable> {
-        let mut sensors = Self {
-            columns: Vec::new(),
-            providers: Vec::new(),
-            values: Vec::new(),
-        };
+        let mut sensors = Self::default();
         let mut opened: Vec<usize> = Vec::new();
         for name in names {
             let Some((provider, column)) = column_of(name) else {
@@ -117,7 +114,7 @@ impl SensorSet {
         self.providers
             .iter_mut()
             .for_each(|p| p.read(&mut self.values));
-        self.values.retain(|v| self.columns.contains(&v.column));
+        self.values.retain(|v| self.columns.contains(&&v.column));
         &self.values
     }
 }
