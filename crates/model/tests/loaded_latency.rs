@@ -7,7 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_model::machine::{DEFAULT_QUEUEING, load_factor};
+use countersteer_model::corun::LoadedMemory;
+use countersteer_model::machine::DEFAULT_QUEUEING;
 
 /// Utilisation above which the model is known to be too steep.
 const STEEP: f64 = 0.9;

@@ -139,17 +139,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn latency_under_load_is_as_measured_on_ddr4_and_ddr5() {
-        for (utilisation, factor) in [(0.0, 1.0), (0.5, 1.1), (0.7, 1.3), (0.9, 2.2)] {
-            let modelled = memory(1.0, DEFAULT_QUEUEING).factor(utilisation);
-            assert!(
-                (modelled / factor - 1.0).abs() < 0.05,
-                "{utilisation}: {modelled}"
-            );
-        }
-    }
-
     /// Demand at a factor of a thread that takes `a + b f` ns per line.
     fn thread(a: f64, b: f64, factor: f64) -> MemoryDemand {
         let ns = a + b * factor;
