@@ -27,10 +27,15 @@ fn curves() -> BTreeMap<&'static str, Vec<(f64, f64)>> {
 
 /// Relative errors of the model on the points up to [`STEEP`].
 fn errors(queueing: f64, points: &[(f64, f64)]) -> impl Iterator<Item = f64> {
+    let memory = LoadedMemory {
+        bandwidth: 1.0,
+        queueing,
+        full: 0.9999,
+    };
     let known = points
         .iter()
         .filter(|(utilisation, _)| *utilisation <= STEEP);
-    known.map(move |(utilisation, factor)| load_factor(queueing, *utilisation) / factor - 1.0)
+    known.map(move |(utilisation, factor)| memory.factor(*utilisation) / factor - 1.0)
 }
 
 fn root_mean_square(errors: impl Iterator<Item = f64>) -> f64 {

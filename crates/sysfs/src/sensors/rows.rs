@@ -1,8 +1,7 @@
 //! Assignment of virtual counters' values to rows of samples.
 //!
-//! Input: the rows of an interval, and values. Output: one number by counter and row. A thread's level is that of each of its
-//! rows. A thread's difference since the last interval is divided among its rows by run time. A process's row has the sum over
-//! its threads. A row with a CPU has that CPU's clock frequency and the energy of the CPU's package. A thread's row has the CPU
+//! Input: the rows of an interval, and values. Output: one number by counter and row. A process has the sum over its threads. A
+//! level is that of each row of its thread or process. A difference since the last interval is divided among these rows by run time. A row with a CPU has that CPU's clock frequency and the energy of the CPU's package. A thread's row has the CPU
 //! on which the thread last ran. Every row has the values of the whole machine.
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,6 +20,8 @@ pub struct SensorRows {
     sensors: SensorSet,
     /// Sampled threads, by TID.
     threads: BTreeMap<u32, SampledThread>,
+    /// Run time and number of rows in the interval, by thread, process and in total.
+    ran: HashMap<Owner, (Nanos, u32)>,
     /// Values of the interval, by counter name.
     columns: HashMap<&'static str, ColumnValues>,
 }
@@ -28,9 +29,6 @@ pub struct SensorRows {
 #[derive(Debug, Default)]
 struct SampledThread {
     pid: u32,
-    /// Run time and number of the thread's rows in the interval.
-    ran: Nanos,
-    rows: u32,
     /// True while the virtual counters observe the thread.
     followed: bool,
     ended: bool,
@@ -67,17 +65,18 @@ impl SensorRows {
     /// Begins the next interval with its rows. All values of the former interval are dropped.
     pub fn begin(&mut self, rows: &[Sample]) {
         self.columns.clear();
-        self.threads.retain(|_, thread| {
-            (thread.ran, thread.rows) = (Nanos::ZERO, 0);
-            thread.followed || !thread.ended
-        });
+        self.ran.clear();
+        self.threads.retain(|_, t| t.followed || !t.ended);
         for row in rows {
             if let Owner::Thread { pid, tid } = row.owner {
                 let thread = self.threads.entry(tid).or_default();
                 thread.pid = pid;
-                thread.ran += row.ran();
-                thread.rows += 1;
                 thread.ended |= row.last;
+                for owner in [row.owner, Owner::Process { pid }, Owner::Total] {
+                    let (ran, rows) = self.ran.entry(owner).or_default();
+                    *ran += row.ran();
+                    *rows += 1;
+                }
             }
         }
     }
@@ -162,30 +161,27 @@ impl SensorRows {
     }
 
     fn of_threads(&self, values: &ColumnValues, row: &Sample) -> Option<f64> {
-        match row.owner {
-            Owner::Thread { tid, .. } => {
-                let value = *values.threads.get(&tid)?;
-                Some(match values.column.kind {
-                    ValueKind::Since => value * self.part(tid, row),
-                    ValueKind::Level => value,
-                })
-            }
-            Owner::Process { pid } => values.processes.get(&pid).copied(),
+        let value = match row.owner {
+            Owner::Thread { tid, .. } => *values.threads.get(&tid)?,
+            Owner::Process { pid } => *values.processes.get(&pid)?,
             Owner::Total => {
                 let threads = values.threads.values();
-                let all = threads.fold(0.0, |all, value| joined(values.column.unit, all, *value));
-                Some(all)
+                threads.fold(0.0, |all, value| joined(values.column.unit, all, *value))
             }
-            Owner::Rest | Owner::Cpu => None,
-        }
+            Owner::Rest | Owner::Cpu => return None,
+        };
+        Some(match values.column.kind {
+            ValueKind::Since => value * self.part(row),
+            ValueKind::Level => value,
+        })
     }
 
-    /// Returns the part of a thread's run time that is in a row. Rows of a thread that did not run have equal parts.
-    fn part(&self, tid: u32, row: &Sample) -> f64 {
-        match self.threads.get(&tid) {
-            Some(thread) if thread.ran > Nanos::ZERO => row.ran().0 as f64 / thread.ran.0 as f64,
-            Some(thread) => 1.0 / f64::from(thread.rows.max(1)),
-            None => 1.0,
+    /// Returns the part of its owner's run time that is in a row. Rows of a thread that did not run have equal parts.
+    fn part(&self, row: &Sample) -> f64 {
+        match self.ran.get(&row.owner) {
+            Some((ran, _)) if *ran > Nanos::ZERO => row.ran().0 as f64 / ran.0 as f64,
+            Some((_, rows)) if row.thread().is_some() => 1.0 / f64::from(*rows),
+            _ => 1.0,
         }
     }
 }
@@ -324,7 +320,16 @@ mod tests {
         let of = |row: &Sample| spent.of("thread_energy_j", row);
         assert_eq!(rows.map(|row| of(&row)), [6.0, 2.0, 1.0].map(Some));
         assert_eq!(of(&thread(1, 7, 40)), Some(8.0), "a sum of both rows");
-        assert_eq!(of(&row(Owner::Process { pid: 1 }, None)), Some(9.0));
+        let process = |ms| Sample {
+            owner: Owner::Process { pid: 1 },
+            ..thread(1, 0, ms)
+        };
+        assert_eq!([45, 15].map(|ms| of(&process(ms))), [9.0, 3.0].map(Some));
+        let total = Sample {
+            owner: Owner::Total,
+            ..process(30)
+        };
+        assert_eq!(of(&total), Some(6.0));
         let share = joined_to(&rows, "energy_share_percent", &[(7, 80.0)]);
         let of = |row: &Sample| share.of("energy_share_percent", row);
         assert_eq!(rows.map(|row| of(&row)), [Some(80.0), Some(80.0), None]);
