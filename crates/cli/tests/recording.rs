@@ -143,7 +143,7 @@ fn a_full_disk_ends_the_record_but_not_the_counting() {
         return;
     }
     let line = format!(
-        "ulimit -f 24; exec '{}' stat -i 1ms --json -o run.rec -- sh -c 'i=0; while [ $i -lt 60 ]; do sleep 0.1; i=$((i+1)); done; exit 3'",
+        "ulimit -f 100; exec '{}' stat -i 1ms --json -o run.rec -- sh -c 'i=0; while [ $i -lt 60 ]; do sleep 0.1; i=$((i+1)); done; exit 3'",
         env!("CARGO_BIN_EXE_steer")
     );
     let output: Output = Command::new("bash")

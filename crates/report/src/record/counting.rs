@@ -54,10 +54,12 @@ impl CountingRecorder {
         dir: &Path,
         mut manifest: Manifest,
         (topology, os_cpus): (Topology, &[CpuId]),
-        (plan, metrics): (SetPlan, Vec<BoundMetric>),
+        (plan, mut metrics): (SetPlan, Vec<BoundMetric>),
         core_types: Vec<String>,
     ) -> Result<Self, ReportError> {
         manifest.engine = "counters".into();
+        // Readers of Parquet and Arrow need different names.
+        metrics.retain(|m| plan.columns().iter().all(|c| c.name != m.name));
         let mut rows = Record::new(manifest.clone());
         rows.reading_counts = plan
             .columns()

@@ -187,7 +187,8 @@ fn all_batches(
 /// Returns the columns of a stream if they include those of a batch; else the batch's columns, followed by the others of the
 /// stream.
 fn united(stream: &SchemaRef, batch: &SchemaRef) -> SchemaRef {
-    let lacks = |schema: &SchemaRef, field: &Field| schema.field_with_name(field.name()).is_err();
+    let lacks =
+        |schema: &SchemaRef, field: &Arc<Field>| !schema.fields().iter().any(|own| own == field);
     if !batch.fields().iter().any(|field| lacks(stream, field)) {
         return Arc::clone(stream);
     }
@@ -198,9 +199,13 @@ fn united(stream: &SchemaRef, batch: &SchemaRef) -> SchemaRef {
 
 /// Returns a batch with all columns of a schema. Missing columns are filled with nulls.
 fn widened(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+    let (own, rows) = (batch.schema(), batch.num_rows());
     let column = |field: &Arc<Field>| {
-        let known = batch.column_by_name(field.name()).cloned();
-        known.unwrap_or_else(|| new_null_array(field.data_type(), batch.num_rows()))
+        let known = own.fields().iter().position(|own| own == field);
+        known.map_or_else(
+            || new_null_array(field.data_type(), rows),
+            |known| Arc::clone(batch.column(known)),
+        )
     };
     RecordBatch::try_new(
         Arc::clone(schema),

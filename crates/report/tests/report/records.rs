@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use countersteer_model::counters::{Owner, PlannedEvent, PlannedSet, Sample, Samples, SetPlan};
+use countersteer_model::counters::{
+    BoundMetric, MetricGroup, Operand, Owner, PlannedEvent, PlannedSet, Sample, Samples, SetPlan,
+};
 use countersteer_model::driver::{DriverConfig, Recorder, drive};
 use countersteer_model::engine::{Engine, ThreadEventKind};
 use countersteer_model::machine::Machine;
@@ -562,13 +564,19 @@ fn what_is_counted_is_on_disk_by_period_and_nothing_is_complained_of() {
         scale: 1.0,
         event: Some(Event::Instructions),
     };
-    let plan = SetPlan::new(
-        vec![PlannedSet {
-            events: vec![event],
-        }],
-        None,
-    )
-    .unwrap();
+    let set = PlannedSet {
+        events: vec![event],
+    };
+    let formulas = "prose = \"\"\n\
+        [[metric]]\nname = \"instructions\"\nformula = \"instructions\"\nunit = \"\"\nprose = \"\"\n\
+        [[metric]]\nname = \"speed\"\nformula = \"instructions / seconds\"\nunit = \"\"\nprose = \"\"\n";
+    let metrics = MetricGroup::parse("speed.toml", formulas).unwrap();
+    let bound = |metric| {
+        let operands = [Operand::Event(0), Operand::Seconds];
+        BoundMetric::new(metric, 0, &set, operands.into()).unwrap()
+    };
+    let metrics = metrics.iter().map(bound).collect();
+    let plan = SetPlan::new(vec![set.clone()], None).unwrap();
     let sets = plan.event_sets();
     let manifest = sample_record().manifest;
     let core_types = vec!["any".to_owned()];
@@ -576,7 +584,7 @@ fn what_is_counted_is_on_disk_by_period_and_nothing_is_complained_of() {
         &dir,
         manifest,
         (topology, &os_cpus),
-        (plan, Vec::new()),
+        (plan, metrics),
         core_types,
     )
     .unwrap();
@@ -607,6 +615,12 @@ fn what_is_counted_is_on_disk_by_period_and_nothing_is_complained_of() {
     }
     recorder.finish(Nanos::from_millis(200)).unwrap();
     let record = Record::load(&dir).unwrap();
+    let speeds: Vec<_> = record.readings.iter().map(|r| &*r.metrics).collect();
+    assert_eq!(
+        speeds,
+        [[Some(2e4)], [Some(4e4)]],
+        "a count's name is the count's"
+    );
     let rows = record.readings.iter();
     let counted: Vec<_> = rows.map(|r| (r.step, r.counts[0], r.last)).collect();
     assert_eq!(counted, [(0, Some(1_000), false), (1, Some(2_000), true)]);
