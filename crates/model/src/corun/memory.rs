@@ -31,6 +31,7 @@ pub struct MemoryDemand {
 
 impl LoadedMemory {
     /// Returns the factor on latency with this traffic.
+    #[inline]
     #[must_use]
     pub fn factor(&self, traffic: f64) -> f64 {
         self.at(traffic / self.bandwidth)
@@ -58,6 +59,7 @@ impl LoadedMemory {
     /// // An idle memory keeps its latency.
     /// assert_eq!(memory.balance(&MemoryDemand { traffic: 0.0, ..stream }, 1e-3), None);
     /// ```
+    #[inline]
     #[must_use]
     pub fn balance(&self, demand: &MemoryDemand, tolerance: f64) -> Option<f64> {
         let steepness = if demand.traffic > 0.0 {
@@ -97,6 +99,7 @@ impl LoadedMemory {
     }
 
     /// Returns the decrease of demand per unit of utilisation that results from the longer latency, relative to the bandwidth.
+    #[inline]
     fn sensitivity(&self, u: f64, demand: &MemoryDemand, steepness: f64) -> f64 {
         let rest = (1.0 - u).max(1e-6);
         let queue = self.queueing * u * (2.0 - u) / (rest * rest);
@@ -105,6 +108,7 @@ impl LoadedMemory {
     }
 
     /// Returns the factor on latency at a utilisation.
+    #[inline]
     fn at(&self, utilisation: f64) -> f64 {
         let utilisation = utilisation.clamp(0.0, self.full);
         1.0 + self.queueing * utilisation * utilisation / (1.0 - utilisation)

@@ -344,14 +344,17 @@ impl AnalyticCache {
 
     fn approach(&mut self, tables: &[RateTable], now: f64, near: f64) {
         let (lines, start) = (self.lines, self.age);
-        let mut tried = start;
+        let (mut tried, mut sum) = (start, 0.0);
         let search = EvictionAge { near, ..AGE };
         let found = search.of(lines, start, |age| {
-            tried = age;
-            let (sum, slope) = self.footprints(tables, age, now);
-            (sum, Some(slope))
+            let (lines, slope) = self.footprints(tables, age, now);
+            (tried, sum) = (age, lines);
+            (lines, Some(slope))
         });
-        self.correct(tried, found);
+        // In a cache with room there is nothing to correct.
+        if found != tried || sum > lines {
+            self.correct(tried, found);
+        }
         self.age = found;
     }
 
