@@ -15,12 +15,19 @@ const STEEP: f64 = 0.9;
 
 /// Utilisations and factors by machine.
 fn curves() -> BTreeMap<&'static str, Vec<(f64, f64)>> {
+    let point = |line: &'static str| {
+        let (machine, point) = line.rsplit_once("\",")?;
+        let (utilisation, factor) = point.split_once(',')?;
+        let point = (utilisation.parse().ok()?, factor.parse().ok()?);
+        Some((machine.trim_matches('"'), point))
+    };
     let mut curves: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for line in include_str!("loaded_latency.csv").lines().skip(1) {
-        let (machine, point) = line.rsplit_once("\",").unwrap();
-        let (utilisation, factor) = point.split_once(',').unwrap();
-        let point = (utilisation.parse().unwrap(), factor.parse().unwrap());
-        curves.entry(machine).or_default().push(point);
+    let lines = include_str!("loaded_latency.csv").lines().skip(1);
+    for (machine, (utilisation, factor)) in lines.filter_map(point) {
+        curves
+            .entry(machine)
+            .or_default()
+            .push((utilisation, factor));
     }
     curves
 }
@@ -46,8 +53,8 @@ fn root_mean_square(errors: impl Iterator<Item = f64>) -> f64 {
 #[test]
 fn the_default_is_the_best_fit_to_eleven_published_curves() {
     let curves = curves();
-    assert_eq!(curves.len(), 11);
     let all: Vec<(f64, f64)> = curves.values().flatten().copied().collect();
+    assert_eq!((curves.len(), all.len()), (11, 152));
     let error = |queueing: f64| root_mean_square(errors(queueing, &all));
     let candidates = (1..100).map(|percent| f64::from(percent) / 100.0);
     let best = candidates.min_by(|a, b| error(*a).total_cmp(&error(*b)));
@@ -63,7 +70,6 @@ fn the_default_is_the_best_fit_to_eleven_published_curves() {
 fn errors_of_the_default_are_those_of_the_manual() {
     let manual = include_str!("../../../docs/machines.md");
     for (machine, points) in curves() {
-        let machine = machine.trim_matches('"');
         let error = 100.0 * root_mean_square(errors(DEFAULT_QUEUEING, &points));
         let row = manual
             .lines()

@@ -84,10 +84,9 @@ impl RecordParts {
 
     /// Waits until all rows are on the disk, so that they outlive the system.
     pub(super) fn sync(&self) -> Result<(), ReportError> {
-        let streams = self.tables.iter().filter_map(|parts| parts.last.as_ref());
+        let mut streams = self.tables.iter().filter_map(|parts| parts.last.as_ref());
         streams
-            .map(TableStream::sync)
-            .collect::<Result<_, _>>()
+            .try_for_each(TableStream::sync)
             .map_err(|e| ReportError::write(&self.dir.join(FOLDER), e).cut_short(&self.dir))
     }
 
