@@ -85,6 +85,11 @@ find "$work/tools" -name 'lib*.so' -delete
 find "$work/tools" -name '*.pc' -exec sed -i 's/^Requires.private:/Requires:/' {} +
 mkdir "$work/qemu" "$work/make"
 tar -xf qemu_*.orig.tar.xz -C "$work/qemu" --strip-components 1
+# Mappings of the program follow each other, as before QEMU 8.2. Since then the kernel places them beside those of QEMU's own threads, so that
+# their addresses differ from run to run.
+mapping=$work/qemu/linux-user/mmap.c
+sed -i '/^static abi_long target_mmap__locked/,/^}/ s/^    if (reserved_va) {$/    if (reserved_va || !(flags \& (MAP_FIXED | MAP_FIXED_NOREPLACE))) {/' "$mapping"
+grep -q '^    if (reserved_va || ' "$mapping" || fail "linux-user/mmap.c of QEMU $found is not as expected"
 
 targets=$(printf '%s-linux-user,' "${wanted[@]}")
 export PATH=$work/tools/usr/bin:$PATH PYTHONPATH=$work/tools/usr/lib/python3/dist-packages
@@ -98,7 +103,8 @@ log=$cache/build.log
 {
     echo "The programs qemu-* beside this file are QEMU $found (https://www.qemu.org), under the GNU General Public License, version 2,"
     echo "with GLib, PCRE2 and zlib inside. They are programs of their own, which steer starts. Their complete source is Debian's source package"
-    echo "of this version, unchanged (files and their SHA-256 below), built by scripts/recorder-engine.sh of Countersteer's source."
+    echo "of this version (files and their SHA-256 below), with one line of linux-user/mmap.c changed and built by scripts/recorder-engine.sh of"
+    echo "Countersteer's source."
     echo "Whoever gives these programs on gives this source on as well, or on request, for at least three years."
     cd "$work" && sha256sum qemu_*.orig.tar.xz "$description" && printf '%s\n' libglib2.0-dev_* libpcre2-dev_* zlib1g-dev_*
 } >"$cache/qemu-source.txt"
