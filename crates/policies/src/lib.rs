@@ -30,6 +30,8 @@ mod joint;
 mod life;
 mod linux;
 mod mpi;
+mod neighbours;
+mod open_mapping;
 mod order;
 mod prim;
 mod progress;

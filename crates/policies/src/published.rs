@@ -23,6 +23,7 @@ use countersteer_model::topology::{GroupBy, Topology};
 use countersteer_model::units::{GroupId, ThreadId};
 
 use crate::interval::{DecisionInterval, Mean};
+use crate::open_mapping::OpenMapping;
 use crate::relabel::{self, Mapping, Spot, Ties};
 
 pub(crate) const EVERY: ParamDef = ParamDef {
@@ -183,25 +184,24 @@ impl PublishedPolicy {
         same && self.spots.len() == threads.len()
     }
 
-    fn empty(&self) -> Mapping {
-        let cores = |cores: &Vec<GroupId>| vec![Vec::new(); cores.len()];
-        self.machine.caches.iter().map(cores).collect()
+    /// Returns a mapping without threads, whose cores take `per_core` each.
+    fn empty(&self, per_core: usize) -> OpenMapping {
+        let cores = |cores: &Vec<GroupId>| vec![per_core; cores.len()];
+        OpenMapping::new(self.machine.caches.iter().map(cores).collect())
     }
 
     /// Assigns groups of threads to the caches round-robin; each group gets the next core of its cache.
     fn round(&self, order: &[usize], per_core: usize) -> Mapping {
-        let mut dealt = self.empty();
-        let mut next = vec![0; dealt.len()];
-        let mut cache = 0;
+        let mut dealt = self.empty(per_core);
+        let caches = self.machine.caches.len();
+        let mut next = 0;
         for group in order.chunks(per_core) {
-            while next[cache] >= dealt[cache].len() {
-                cache = (cache + 1) % dealt.len();
-            }
-            dealt[cache][next[cache]].extend(group);
-            next[cache] += 1;
-            cache = (cache + 1) % dealt.len();
+            let mut turns = (0..caches).map(|turn| (next + turn) % caches);
+            let cache = turns.find(|cache| dealt.room(*cache) > 0).unwrap_or(next);
+            dealt.fill(group, &[cache]);
+            next = (cache + 1) % caches;
         }
-        dealt
+        dealt.mapping
     }
 
     /// Assigns poison to as few caches as possible. Vulnerable threads get the other caches, with the threads of the least
@@ -213,46 +213,27 @@ impl PublishedPolicy {
         per_core: usize,
     ) -> Mapping {
         let low = &order[order.len().div_ceil(2)..];
-        let room = |cache: &Vec<GroupId>| cache.len() * per_core;
+        let mut dealt = self.empty(per_core);
+        let caches: Vec<usize> = (0..self.machine.caches.len()).collect();
         let mut held = 0;
         let mut poisoned = 0;
-        while held < poison.len() && poisoned + 1 < self.machine.caches.len() {
-            held += room(&self.machine.caches[poisoned]);
+        while held < poison.len() && poisoned + 1 < caches.len() {
+            held += dealt.room(poisoned);
             poisoned += 1;
         }
-        let mut queues: Vec<Vec<usize>> = vec![Vec::new(); self.machine.caches.len()];
-        let mut rest = Vec::new();
-        let mut fill = |rows: &[usize], caches: std::ops::Range<usize>| {
-            for row in rows {
-                let free = caches
-                    .clone()
-                    .find(|c| queues[*c].len() < room(&self.machine.caches[*c]));
-                match free {
-                    Some(cache) => queues[cache].push(*row),
-                    None => rest.push(*row),
-                }
-            }
-        };
-        let all = self.machine.caches.len();
-        fill(&poison, 0..poisoned);
-        fill(&vulnerable, poisoned..all);
+        let (dirty, clean) = caches.split_at(poisoned);
         // The threads with the least occupancy harm vulnerable threads least; the others share caches with poison.
         let least_first: Vec<usize> = low.iter().rev().copied().collect();
-        fill(&least_first, poisoned..all);
-        let left = std::mem::take(&mut rest);
-        let mut dealt = self.empty();
-        for (cache, queue) in queues.iter().enumerate() {
-            for (core, group) in queue.chunks(per_core).enumerate() {
-                dealt[cache][core].extend(group);
-            }
-        }
+        let mut left = dealt.fill(&poison, dirty);
+        left.extend(dealt.fill(&vulnerable, clean));
+        left.extend(dealt.fill(&least_first, clean));
         for row in left {
-            let cores = dealt.iter_mut().flatten();
+            let cores = dealt.mapping.iter_mut().flatten();
             if let Some(core) = cores.min_by_key(|core| core.len()) {
                 core.push(row);
             }
         }
-        dealt
+        dealt.mapping
     }
 
     /// Returns the place of each thread. Equal caches and cores are relabelled so that as few threads as possible move, unless

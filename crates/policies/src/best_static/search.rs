@@ -18,6 +18,8 @@ use countersteer_model::policy::PolicyRng;
 use countersteer_model::topology::{Group, GroupBy, Topology};
 use countersteer_model::units::{CpuId, ProgramId, ThreadId};
 
+use crate::neighbours::{Change, Neighbourhood};
+
 /// Limit on the number of threads for which all balanced mappings are predicted.
 pub(super) const EXACT: usize = 10;
 /// Number of starting points of the hill climbing.
@@ -64,6 +66,10 @@ pub(super) fn kinds(topology: &Topology) -> impl Iterator<Item = &Group> {
         .iter()
         .chain(several(GroupBy::Llc))
 }
+
+/// Room of a move: the CPU is chosen when the move is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct AnyCpu;
 
 pub(super) struct MappingSearch<'a> {
     topology: &'a Topology,
@@ -323,28 +329,36 @@ impl<'a> MappingSearch<'a> {
         let mut value = self.recall(&mapping)?;
         loop {
             let before = value;
-            for (a, b) in self.pairs(rng) {
-                let mut other = mapping.clone();
-                if a == b {
-                    value = self.try_moves(a, &mut mapping, value)?;
-                    continue;
-                }
-                other.swap(a, b);
-                if mapping[a] == mapping[b]
-                    || !self.allows(a, other[a])
-                    || !self.allows(b, other[b])
-                {
-                    continue;
-                }
-                let swapped = self.recall(&other)?;
-                if swapped > value {
-                    (mapping, value) = (other, swapped);
+            for change in self.changes(rng) {
+                if let Change::Move(thread, AnyCpu) = change {
+                    value = self.try_moves(thread, &mut mapping, value)?;
+                } else if let Change::Swap(a, b) = change {
+                    value = self.try_swap((a, b), &mut mapping, value)?;
                 }
             }
             if value <= before {
                 return Some(());
             }
         }
+    }
+
+    /// Swaps two threads if that improves the value, and returns the value. `None` if the budget is used up.
+    fn try_swap(
+        &mut self,
+        (a, b): (usize, usize),
+        mapping: &mut Vec<CpuId>,
+        value: f64,
+    ) -> Option<f64> {
+        if mapping[a] == mapping[b] || !self.allows(a, mapping[b]) || !self.allows(b, mapping[a]) {
+            return Some(value);
+        }
+        let other = Change::Swap(a, b).applied(mapping);
+        let swapped = self.recall(&other)?;
+        if swapped <= value {
+            return Some(value);
+        }
+        *mapping = other;
+        Some(swapped)
     }
 
     fn allows(&self, thread: usize, cpu: CpuId) -> bool {
@@ -362,8 +376,7 @@ impl<'a> MappingSearch<'a> {
         let mut best = value;
         for cpu in self.tree.candidates(&fill) {
             if cpu != mapping[thread] && self.allows(thread, cpu) {
-                let mut other = mapping.clone();
-                other[thread] = cpu;
+                let other = Change::Move(thread, cpu).applied(mapping);
                 let moved = self.recall(&other)?;
                 if moved > best {
                     (*mapping, best) = (other, moved);
@@ -373,17 +386,19 @@ impl<'a> MappingSearch<'a> {
         Some(best)
     }
 
-    /// Returns the pairs of threads to swap, in random order. A pair of a thread with itself stands for moves of that thread.
-    fn pairs(&self, rng: &mut PolicyRng) -> Vec<(usize, usize)> {
-        let n = self.subjects.len();
-        if n <= ALL_SWAPS {
-            let mut pairs: Vec<_> = (0..n).flat_map(|a| (a..n).map(move |b| (a, b))).collect();
-            shuffle(&mut pairs, rng);
-            return pairs;
+    /// Returns the changes to try, in random order.
+    fn changes(&self, rng: &mut PolicyRng) -> Vec<Change<AnyCpu>> {
+        let around = Neighbourhood {
+            threads: self.subjects.len(),
+            rooms: &[AnyCpu],
+        };
+        if around.threads > ALL_SWAPS {
+            let draw = |_| around.random(rng);
+            return (0..around.threads * 4).map(draw).collect();
         }
-        (0..n * 4)
-            .map(|_| (rng.random_range(0..n), rng.random_range(0..n)))
-            .collect()
+        let mut all: Vec<_> = around.all().collect();
+        shuffle(&mut all, rng);
+        all
     }
 }
 

@@ -6,6 +6,7 @@
 //! the same time.
 
 use super::mapping::Caches;
+use crate::neighbours::{Change, swaps_between, swaps_of_places};
 use crate::relabel::Spot;
 
 /// Threshold: minimum fraction of the predicted loss that an exchange must save per moved thread.
@@ -34,27 +35,20 @@ pub(super) fn best(
     let present: f64 = (0..caches.rows.len())
         .map(|row| board.loss(row, spots))
         .sum();
-    let threads = board.pairs_of_threads().into_iter().map(|(a, b)| {
-        let mut other = spots.to_vec();
-        other.swap(a, b);
-        (other, [spots[a].0, spots[b].0])
-    });
-    let slots = board.pairs_of_slots().into_iter().map(|(from, to)| {
-        let moved = |spot: &Spot| match *spot {
-            spot if spot == from => to,
-            spot if spot == to => from,
-            spot => spot,
-        };
-        (spots.iter().map(moved).collect(), [from.0, to.0])
-    });
-    let worth = |(other, rows): (Vec<Spot>, [usize; 2])| {
-        let change = rows.map(|row| board.loss(row, spots) - board.loss(row, &other));
-        let moved = other.iter().zip(spots).filter(|(new, old)| new != old);
-        let cost = PROMISE * present * moved.count() as f64;
-        (change.iter().sum::<f64>() - cost, other)
+    let worth = |change: Change<Spot>| {
+        let moved = change.moves(spots);
+        let mut rows: Vec<usize> = moved.iter().map(|(thread, _)| spots[*thread].0).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        let other = change.applied(spots);
+        let saved = |row: &usize| board.loss(*row, spots) - board.loss(*row, &other);
+        let cost = PROMISE * present * moved.len() as f64;
+        (rows.iter().map(saved).sum::<f64>() - cost, other)
     };
     let promising = |(worth, other): &(f64, Vec<Spot>)| *worth > 0.0 && !refused.contains(other);
-    let all = threads.chain(slots).map(worth).filter(promising);
+    let changes = board.swaps().into_iter().chain(board.swaps_of_slots());
+    let apart = |change: &Change<Spot>| board.crosses(*change);
+    let all = changes.filter(apart).map(worth).filter(promising);
     all.reduce(|best, next| if next.0 > best.0 { next } else { best })
         .map(|(_, other)| other)
 }
@@ -104,9 +98,16 @@ impl<'a> Board<'a> {
         (stake * pressure - own) / self.caches.rows[row].lines.max(1.0)
     }
 
-    /// Returns pairs of threads under different caches to exchange. The first of a pair loses or hurts most, the second loses
-    /// and hurts least.
-    fn pairs_of_threads(&self) -> Vec<(usize, usize)> {
+    /// True if a change moves threads to another cache.
+    fn crosses(&self, change: Change<Spot>) -> bool {
+        let moved = change.moves(self.spots);
+        moved
+            .iter()
+            .all(|(thread, to)| self.spots[*thread].0 != to.0)
+    }
+
+    /// Returns swaps of threads. The first of a pair loses or hurts most, the second loses and hurts least.
+    fn swaps(&self) -> Vec<Change<Spot>> {
         let harm = |thread: &usize| {
             let row = self.spots[*thread].0;
             let own = self.habits[*thread];
@@ -116,30 +117,20 @@ impl<'a> Board<'a> {
         };
         let mut order: Vec<usize> = (0..self.spots.len()).collect();
         order.sort_by(|a, b| harm(b).total_cmp(&harm(a)).then(a.cmp(b)));
-        let most = order.iter().take(FEW);
-        let least: Vec<usize> = order.iter().rev().take(2 * FEW).copied().collect();
-        let mut pairs: Vec<(usize, usize)> = most
-            .flat_map(|a| least.iter().map(|b| (*a.min(b), *a.max(b))))
-            .filter(|(a, b)| self.spots[*a].0 != self.spots[*b].0)
-            .collect();
-        pairs.sort_unstable();
-        pairs.dedup();
-        pairs
+        let most = &order[..order.len().min(FEW)];
+        let least = &order[order.len().saturating_sub(2 * FEW)..];
+        swaps_between(most, least)
     }
 
-    /// Returns pairs of core slots under different caches to exchange, if core slots hold several threads.
-    fn pairs_of_slots(&self) -> Vec<(Spot, Spot)> {
+    /// Returns swaps of core slots, if core slots hold several threads.
+    fn swaps_of_slots(&self) -> Vec<Change<Spot>> {
         let mut slots = self.spots.to_vec();
         slots.sort_unstable();
         slots.dedup();
         if slots.len() == self.spots.len() || slots.len() > 2 * FEW {
             return Vec::new();
         }
-        let pairs = slots
-            .iter()
-            .enumerate()
-            .flat_map(|(row, a)| slots[row + 1..].iter().map(|b| (*a, *b)));
-        pairs.filter(|(a, b)| a.0 != b.0).collect()
+        swaps_of_places(&slots).collect()
     }
 }
 

@@ -8,6 +8,7 @@ use rand::RngExt;
 
 use super::places::MachinePlaces;
 use super::predict::{Outcome, Predictor};
+use crate::neighbours::{Change, Neighbourhood};
 
 /// Subject, and the core to which it moves.
 pub(super) type SubjectMove = (usize, usize);
@@ -285,51 +286,43 @@ fn refill_ns(p: &Predictor<'_>, row: usize, to: usize) -> f64 {
     subject.exposed * (lines * memory + kind.private_lines * near)
 }
 
-/// Exchanges of two threads, and moves to cores with fewer threads; a random subset if there are many.
+/// Swaps of two threads, and moves to cores with fewer threads; a random subset if there are many.
 fn candidates(p: &Predictor<'_>, terms: &Terms<'_>, rng: &mut PolicyRng) -> Vec<Vec<SubjectMove>> {
-    let n = p.subjects.len();
-    let rooms = rooms(p);
-    let pairs = n * n.saturating_sub(1) / 2;
-    let every = pairs + n * rooms.len();
-    let wanted = every.min(terms.candidates);
-    let mut all = Vec::with_capacity(wanted);
-    let mut add =
-        |change: Option<Vec<SubjectMove>>| all.extend(change.filter(|c| !(terms.banned)(c)));
-    if every == wanted {
-        for a in 0..n {
-            (a + 1..n).for_each(|b| add(exchange(p, a, b)));
-            rooms.iter().for_each(|to| add(transfer(p, a, *to)));
-        }
-        return all;
+    let around = Neighbourhood {
+        threads: p.subjects.len(),
+        rooms: &rooms(p),
+    };
+    let moves = |change: Change<usize>| {
+        let matters = match change {
+            Change::Move(row, to) => transfers(p, row, to),
+            Change::Swap(a, b) => swaps(p, p.mapping[a], p.mapping[b]),
+            Change::SwapPlaces(here, there) => swaps(p, here, there),
+        };
+        let moves = matters.then(|| change.moves(&p.mapping));
+        moves.filter(|moves| !(terms.banned)(moves))
+    };
+    if around.len() <= terms.candidates {
+        return around.all().filter_map(moves).collect();
     }
-    for _ in 0..wanted {
-        let a = rng.random_range(0..n);
-        let other = rng.random_range(0..n / 2 + rooms.len());
-        match other.checked_sub(n / 2) {
-            Some(room) => add(transfer(p, a, rooms[room])),
-            None => add(exchange(p, a, rng.random_range(0..n))),
-        }
-    }
-    all
+    let draw = |_| moves(around.random(rng));
+    (0..terms.candidates).filter_map(draw).collect()
 }
 
-/// Exchange of two threads; `None` if it makes no difference.
-fn exchange(p: &Predictor<'_>, a: usize, b: usize) -> Option<Vec<SubjectMove>> {
-    let (here, there) = (p.mapping[a], p.mapping[b]);
+/// True if threads of two cores make a difference by changing sides.
+fn swaps(p: &Predictor<'_>, here: usize, there: usize) -> bool {
     let lonely = p.load(here) == 1 && p.load(there) == 1;
-    let alike = here == there || lonely && twins(p.places, here, there);
-    (!alike).then(|| vec![(a, there), (b, here)])
+    here != there && !(lonely && twins(p.places, here, there))
 }
 
-/// Move of a thread to a core with room; `None` if it has none or makes no difference.
-fn transfer(p: &Predictor<'_>, row: usize, to: usize) -> Option<Vec<SubjectMove>> {
+/// True if a core has room for a thread, and the move makes a difference.
+fn transfers(p: &Predictor<'_>, row: usize, to: usize) -> bool {
     let from = p.mapping[row];
     let ways = |spot: usize| p.places.spots[spot].ways;
     // A core gets more threads than hardware threads only if the thread's present core is more crowded.
     let fuller = (p.load(to) + 1) * ways(from) > p.load(from) * ways(to);
     let crowds = p.load(to) + 1 > ways(to) && fuller;
     let alike = p.load(from) == 1 && p.load(to) == 0 && twins(p.places, from, to);
-    (to != from && !crowds && !alike).then(|| vec![(row, to)])
+    to != from && !crowds && !alike
 }
 
 /// True for cores of one kind behind the same caches.
