@@ -12,6 +12,7 @@
 
 #![cfg_attr(test, allow(dead_code))]
 
+mod action;
 mod block;
 mod branches;
 mod capture;
@@ -49,7 +50,7 @@ mod exec;
 #[cfg(not(test))]
 mod ffi;
 #[cfg(not(test))]
-mod live_plugin;
+mod observers;
 #[cfg(not(test))]
 mod plugin;
 #[cfg(not(test))]

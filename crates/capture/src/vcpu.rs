@@ -8,6 +8,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::action::CallerAction;
 use crate::block::{NO_BLOCK, PackedClasses, TranslatedBlock};
 use crate::branches::Branches;
 use crate::capture::Capture;
@@ -40,15 +41,6 @@ const SAMPLE_LEAST: u64 = 1 << 14;
 const SAMPLE_GROWTH: u64 = 8;
 /// Instructions before the first capture of a thread.
 const SAMPLE_FIRST: i64 = 1 << 12;
-
-/// Action that the caller must take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum CallerAction {
-    Go,
-    /// End the process: the recording is over.
-    Stop,
-}
 
 /// Counters and models of a thread.
 pub struct Vcpu {

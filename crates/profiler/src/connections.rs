@@ -11,7 +11,6 @@ use std::sync::{Mutex, PoisonError};
 use countersteer_cache::source::Block;
 use countersteer_cache::wire::{BlockHead, HEAD_WORDS, words};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
 /// Smallest number of connections between two searches for ended ones.
 const FEW: usize = 64;
@@ -49,12 +48,6 @@ fn is_open(stream: &UnixStream) -> bool {
     let mut watched = [PollFd::new(stream.as_fd(), PollFlags::empty())];
     let _ = poll(&mut watched, PollTimeout::ZERO);
     !watched[0].any().unwrap_or(false)
-}
-
-/// True if this process made a connection itself. Such a connection is queued after all of the program's, and marks its end.
-pub fn is_own(stream: &UnixStream) -> bool {
-    getsockopt(stream, PeerCredentials)
-        .is_ok_and(|peer| peer.pid().cast_unsigned() == std::process::id())
 }
 
 /// Passes on the blocks of a connection until it ends or `take` returns false, and closes it.

@@ -26,14 +26,17 @@ mod pipeline;
 mod program;
 mod raw;
 mod reach;
+mod receiver;
 mod sampling;
 mod sharing;
-mod stream;
 pub mod this_program;
 mod wrapper;
 
+use std::os::unix::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use countersteer_model::profile::{Recorded, Source};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
@@ -43,8 +46,10 @@ pub use engine::{Emulator, Origin, engines};
 pub use error::ProfileError;
 pub use layout::Measure;
 pub use program::Architecture;
-pub use stream::BlockSink;
+pub use receiver::BlockSink;
 
+/// Time for threads of processes that outlive the program to send their last events.
+const GRACE: Duration = Duration::from_millis(1500);
 /// Schema name of recorded profiles.
 const SCHEMA: &str = "countersteer.profile/1";
 /// Description of the measurement, for [`Source::method`].
@@ -162,6 +167,17 @@ pub fn tools() -> Result<Tools, ProfileError> {
     tools_for(here.unwrap_or(Architecture::X86_64))
 }
 
+/// Listens for the events of the program in its scratch directory.
+fn receive(
+    directory: &Path,
+    sink: BlockSink,
+) -> Result<Arc<receiver::Receiver<BlockSink>>, ProfileError> {
+    let path = directory.join(layout::STREAM_SOCKET);
+    let address = SocketAddr::from_pathname(&path);
+    let receiver = address.and_then(|address| receiver::Receiver::new(address, None, sink));
+    receiver.map_err(|source| ProfileError::Scratch { path, source })
+}
+
 /// Finds the tools for programs of an architecture.
 ///
 /// # Errors
@@ -199,12 +215,10 @@ pub fn profile(options: &ProfileOptions) -> Result<Profiled, ProfileError> {
     };
     let before = children_seconds();
     let sink = options.stream.as_ref().map(|(_, sink)| sink.clone());
-    let receiver = sink.map(|sink| stream::StreamReceiver::new(&setup.directory, sink));
+    let receiver = sink.map(|sink| receive(&setup.directory, sink));
     let receiver = receiver.transpose()?;
     let outcome = launch::launch(&setup, options);
-    receiver
-        .into_iter()
-        .for_each(stream::StreamReceiver::finish);
+    receiver.into_iter().for_each(|of| of.stop(GRACE));
     let outcome = outcome?;
     let cpu_seconds = children_seconds() - before;
     let interrupted = |signal| ProfileError::Interrupted {

@@ -12,7 +12,8 @@
 
 use countersteer_model::profile::LogHistogram;
 
-use super::{CallerAction, Vcpu};
+use super::Vcpu;
+use crate::action::CallerAction;
 use crate::block::TranslatedBlock;
 use crate::capture::COLD;
 use crate::layout::{GROUPS, MLP_LINES, NEAR_LINES, REUSE_BUCKETS, STACK_BUCKETS, record};

@@ -5,7 +5,8 @@
 use std::io;
 use std::path::Path;
 
-use super::{CallerAction, Vcpu};
+use super::Vcpu;
+use crate::action::CallerAction;
 use crate::block::TranslatedBlock;
 use crate::stream::WireStream;
 
@@ -42,11 +43,13 @@ impl Vcpu {
 
     /// Ends the program if the reader is gone.
     pub(super) fn sent(&self, result: io::Result<()>, verdict: CallerAction) -> CallerAction {
-        if result.is_ok() {
-            return verdict;
+        match CallerAction::after(&result) {
+            CallerAction::Go => verdict,
+            CallerAction::Stop => {
+                self.control.stop();
+                CallerAction::Stop
+            }
         }
-        self.control.stop();
-        CallerAction::Stop
     }
 
     /// Sends the pending events if the verdict ends the process.

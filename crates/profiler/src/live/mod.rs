@@ -15,6 +15,8 @@ use countersteer_cache::wire::BlockHead;
 use super::ProfileOptions;
 
 pub use process::RunningProgram;
+#[cfg(test)]
+pub(crate) use queue::Queues;
 
 /// Instructions of the block that replaces events of a failed program.
 const NOTHING: u32 = 1 << 17;

@@ -11,7 +11,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use countersteer_cache::source::Block;
-use countersteer_cache::wire::{BlockHead, words};
+use countersteer_cache::wire::{BlockHead, ENDS, words};
+
+use super::super::receiver::EventSink;
 
 /// Largest number of blocks of a thread in memory: 2 MiB.
 const MOST_BLOCKS: usize = 4;
@@ -71,29 +73,6 @@ impl Queues {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a connected thread. Returns its number.
-    pub fn connect(&self) -> usize {
-        let mut state = self.lock();
-        state.threads.push(Queue::default());
-        state.open += 1;
-        self.changed.notify_all();
-        state.threads.len() - 1
-    }
-
-    /// Records the end of a thread's connection.
-    pub fn disconnect(&self, thread: usize) {
-        let mut state = self.lock();
-        state.open -= 1;
-        state.threads[thread].ended = true;
-        self.changed.notify_all();
-    }
-
-    /// Records that the started program has ended.
-    pub fn set_over(&self) {
-        self.lock().over = true;
-        self.changed.notify_all();
-    }
-
     /// Stops the delivery of blocks.
     pub fn close(&self) {
         self.lock().closed = true;
@@ -101,7 +80,7 @@ impl Queues {
     }
 
     /// Adds a block as soon as there is room. Returns false once no more blocks are taken.
-    pub fn push(&self, thread: usize, block: Block) -> bool {
+    fn push(&self, thread: usize, block: Block) -> bool {
         let mut state = self.lock();
         while !state.closed && state.threads[thread].slots.len() >= MOST_BLOCKS {
             if state.hungry.is_some_and(|since| since.elapsed() > PATIENCE) {
@@ -136,7 +115,7 @@ impl Queues {
     ///
     /// # Errors
     /// Returns the reason if no block can be delivered although the thread continues.
-    pub fn take(&self, thread: usize) -> Result<Option<Block>, String> {
+    pub fn next_block(&self, thread: usize) -> Result<Option<Block>, String> {
         let mut state = self.lock();
         let asked = Instant::now();
         loop {
@@ -172,6 +151,33 @@ impl Queues {
     /// Returns the number of threads that have connected so far.
     pub fn threads(&self) -> usize {
         self.lock().threads.len()
+    }
+}
+
+impl EventSink for Queues {
+    fn connect(&self) -> usize {
+        let mut state = self.lock();
+        state.threads.push(Queue::default());
+        state.open += 1;
+        self.changed.notify_all();
+        state.threads.len() - 1
+    }
+
+    fn take(&self, thread: usize, block: Block) -> bool {
+        let ends = block.head.flags & ENDS != 0;
+        self.push(thread, block) && !ends
+    }
+
+    fn disconnect(&self, thread: usize) {
+        let mut state = self.lock();
+        state.open -= 1;
+        state.threads[thread].ended = true;
+        self.changed.notify_all();
+    }
+
+    fn end(&self) {
+        self.lock().over = true;
+        self.changed.notify_all();
     }
 }
 
@@ -256,13 +262,13 @@ mod tests {
             // Without a bound, the sender would have passed it by then.
             std::thread::sleep(PATIENCE * 2);
             assert_eq!(queues.lock().threads[ahead].slots.len(), MOST_BLOCKS);
-            assert_eq!(queues.take(asked).unwrap().unwrap().words[..], [99]);
-            assert!(queues.take(asked).unwrap().is_none());
+            assert_eq!(queues.next_block(asked).unwrap().unwrap().words[..], [99]);
+            assert!(queues.next_block(asked).unwrap().is_none());
             assert_eq!(queues.lock().length, 16 * 4, "what did not fit into memory");
             for n in 0..20 {
-                assert_eq!(queues.take(ahead).unwrap().unwrap().words[..], [n]);
+                assert_eq!(queues.next_block(ahead).unwrap().unwrap().words[..], [n]);
             }
-            assert!(queues.take(ahead).unwrap().is_none());
+            assert!(queues.next_block(ahead).unwrap().is_none());
             sent.join().unwrap();
             let state = queues.lock();
             let bytes = state.file.as_ref().unwrap().metadata().unwrap().len();
@@ -275,17 +281,17 @@ mod tests {
         let queues = Queues::new(PATIENCE * 3);
         queues.connect();
         assert!(queues.push(0, block(1)));
-        assert!(queues.take(0).unwrap().is_some());
-        assert!(queues.take(0).unwrap_err().contains("0.06 s"));
+        assert!(queues.next_block(0).unwrap().is_some());
+        assert!(queues.next_block(0).unwrap_err().contains("0.06 s"));
     }
 
     #[test]
     fn a_thread_that_never_comes_is_over_with_the_program() {
         let queues = Queues::new(Duration::from_millis(200));
         queues.connect();
-        queues.set_over();
+        queues.end();
         queues.disconnect(0);
-        assert!(queues.take(3).unwrap().is_none());
+        assert!(queues.next_block(3).unwrap().is_none());
         queues.close();
         queues.connect();
         assert!(!queues.push(1, block(1)));
