@@ -57,16 +57,17 @@ impl<P: Copy> Neighbourhood<'_, P> {
         self.threads * self.threads.saturating_sub(1) / 2 + self.threads * self.rooms.len()
     }
 
-    /// Returns all changes: for each thread the moves, then the swaps with later threads.
-    pub fn all(&self) -> impl Iterator<Item = Change<P>> {
-        let of = |a: usize| {
-            let moves = self.rooms.iter().map(move |to| Change::Move(a, *to));
-            moves.chain((a + 1..self.threads).map(move |b| Change::Swap(a, b)))
-        };
-        (0..self.threads).flat_map(of)
+    /// Returns the moves of a thread.
+    pub fn moves_of(&self, thread: usize) -> impl Iterator<Item = Change<P>> {
+        self.rooms.iter().map(move |to| Change::Move(thread, *to))
     }
 
-    /// Returns a random change. Moves and swaps are about as likely as in [`Self::all`]. A swap of a thread with itself is
+    /// Returns the swaps of a thread with later threads.
+    pub fn swaps_of(&self, thread: usize) -> impl Iterator<Item = Change<P>> {
+        (thread + 1..self.threads).map(move |other| Change::Swap(thread, other))
+    }
+
+    /// Returns a random change. Moves and swaps are about as likely as they are frequent. A swap of a thread with itself is
     /// possible and changes nothing.
     pub fn random(&self, rng: &mut PolicyRng) -> Change<P> {
         let thread = rng.random_range(0..self.threads);
@@ -133,7 +134,8 @@ mod tests {
             threads: MAPPING.len(),
             rooms: &[5, 8],
         };
-        let all: Vec<Change<u32>> = around.all().collect();
+        let of = |thread| around.moves_of(thread).chain(around.swaps_of(thread));
+        let all: Vec<Change<u32>> = (0..around.threads).flat_map(of).collect();
         assert_eq!(all.len(), around.len());
         assert!((1..all.len()).all(|at| !all[..at].contains(&all[at])));
         // Brute force: mappings that differ in one thread that moved, or in two that have each other's place.

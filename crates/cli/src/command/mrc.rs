@@ -7,6 +7,7 @@ use anyhow::Context;
 use countersteer_cache::curve::{AccessSide, Curve};
 use countersteer_cache::trace::{MAGIC, TraceBlocks};
 use countersteer_model::profile::MissCurve;
+use countersteer_report::table::figures;
 use countersteer_report::{number, profile_view, write_atomically};
 use serde::Serialize;
 
@@ -256,27 +257,22 @@ fn text(table: &SizeTables) -> String {
     if let Some(bytes) = table.footprint_bytes {
         text += &format!(", {} touched", in_units(bytes as u64));
     }
-    text += "\nmisses per kilo-instruction\n\n    size      full";
+    text += "\nmisses per kilo-instruction\n\n";
     let sets = table
         .rows
         .iter()
         .any(|row| row.ways_mpki.iter().any(Option::is_some));
-    if sets {
-        WAYS.iter()
-            .for_each(|ways| text += &format!("{:>10}", format!("{ways} ways")));
-    }
-    text += "\n";
-    for row in &table.rows {
-        text += &format!("{:>8}{:>10}", in_units(row.bytes), number(row.full_mpki, 4));
-        for cell in row.ways_mpki.iter().filter(|_| sets) {
-            text += &format!(
-                "{:>10}",
-                cell.map_or_else(|| "-".into(), |mpki| number(mpki, 4))
-            );
-        }
-        text += "\n";
-    }
-    text
+    let shown = if sets { &WAYS[..] } else { &[] };
+    let ways: Vec<String> = shown.iter().map(|ways| format!("{ways} ways")).collect();
+    let ways = ways.iter().map(String::as_str);
+    let head: Vec<&str> = ["size", "full"].into_iter().chain(ways).collect();
+    let cells = |row: &SizeRow| {
+        let values = row.ways_mpki.iter().take(shown.len());
+        let values = [Some(row.full_mpki)].into_iter().chain(values.copied());
+        let values = values.map(|mpki| mpki.map_or_else(|| "-".into(), |mpki| number(mpki, 4)));
+        [in_units(row.bytes)].into_iter().chain(values).collect()
+    };
+    text + &figures(&head, table.rows.iter().map(cells))
 }
 
 fn in_units(bytes: u64) -> String {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use countersteer_lab::experiment::Fidelity;
-use countersteer_lab::reproduce::{self, Catalogue, Reproduced, StatementVerdict};
+use countersteer_lab::reproduce::{self, Catalogue, JudgedStatement, Reproduced, StatementVerdict};
 use countersteer_report::table::plain;
 use countersteer_report::write_atomically;
 
@@ -87,25 +87,24 @@ fn list(catalogue: &Catalogue, json: bool) -> anyhow::Result<()> {
 }
 
 fn summary(cases: &[Reproduced]) -> String {
+    if cases.len() > 3 {
+        return plain(&[], cases.iter().map(counted));
+    }
     let mut text = String::new();
     for case in cases {
-        if cases.len() <= 3 {
-            reproduce::section(&mut text, case);
-            for line in &case.on_this_host {
-                text.push_str(&format!("\nOn this host: {line}.\n"));
-            }
-            continue;
+        reproduce::section(&mut text, case);
+        for line in &case.on_this_host {
+            text.push_str(&format!("\nOn this host: {line}.\n"));
         }
-        let held = case.findings.iter();
-        let held = held
-            .filter(|f| f.verdict == StatementVerdict::Reproduced)
-            .count();
-        let all = case.findings.len();
-        let words = case.verdict.words();
-        text.push_str(&format!(
-            "{:<24} {words:<16} {held} of {all} statements\n",
-            case.name
-        ));
     }
     text
+}
+
+/// Returns the name of a case, its verdict, and the number of statements that hold.
+fn counted(case: &Reproduced) -> Vec<String> {
+    let holds = |f: &&JudgedStatement| f.verdict == StatementVerdict::Reproduced;
+    let held = case.findings.iter().filter(holds).count();
+    let words = case.verdict.words().to_string();
+    let of_all = format!("{held} of {} statements", case.findings.len());
+    vec![case.name.to_string(), words, of_all]
 }

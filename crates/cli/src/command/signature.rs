@@ -5,12 +5,15 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use countersteer_cache::signature::{Carried, MOST_PHASES, Maker, SCHEMA, elf, store};
+use countersteer_cache::signature::{
+    Carried, MOST_PHASES, Maker, SCHEMA, SignaturePhase, elf, store,
+};
 use countersteer_cache::trace::{MAGIC, TraceBlocks};
 use countersteer_files::read;
 use countersteer_lab::traces::nothing_executed;
 use countersteer_model::printable::printable;
-use countersteer_model::signature::{Signature, WAYS};
+use countersteer_model::signature::{SIZES, Signature, WAYS};
+use countersteer_report::table::figures;
 use countersteer_report::write_atomically;
 use countersteer_sysfs::procfs::PROC;
 
@@ -179,44 +182,46 @@ fn size(row: usize) -> String {
     }
 }
 
-fn heading(text: &mut String) {
-    *text += "\n  size";
-    WAYS.iter()
-        .for_each(|ways| *text += &format!("{:>9}", format!("{ways} ways")));
-    *text += "\n";
+/// Returns a table of a value for each size of a cache and number of ways.
+fn by_size(values: [[String; WAYS.len()]; SIZES]) -> String {
+    let ways = WAYS.map(|ways| format!("{ways} ways"));
+    let ways = ways.iter().map(String::as_str);
+    let head: Vec<&str> = ["size"].into_iter().chain(ways).collect();
+    let rows = values.into_iter().enumerate();
+    figures(
+        &head,
+        rows.map(|(row, cells)| [size(row)].into_iter().chain(cells).collect()),
+    )
 }
 
 fn text(carried: &Carried) -> String {
     let mut text = format!(
-        "{}: {} instructions of {} inputs\nmisses per 4,096 instructions\n",
+        "{}: {} instructions of {} inputs\nmisses per 4,096 instructions\n\n",
         printable(&carried.name),
         carried.instructions,
         carried.inputs.len().max(1)
     );
-    heading(&mut text);
-    for (row, cells) in carried.misses.iter().enumerate() {
-        let _ = write!(text, "{:>6}", size(row));
-        cells.iter().for_each(|cell| text += &format!("{cell:>9}"));
-        text += "\n";
+    text += &by_size(
+        carried
+            .misses
+            .map(|cells| cells.map(|cell| cell.to_string())),
+    );
+    if carried.phases.is_empty() {
+        return text;
     }
-    if !carried.phases.is_empty() {
-        let _ = write!(
-            text,
-            "\n{} phases (at most {MOST_PHASES}), misses with 16 ways\n\n share",
-            carried.phases.len()
-        );
-        (0..carried.misses.len()).for_each(|row| text += &format!("{:>7}", size(row)));
-        text += "\n";
-        for phase in &carried.phases {
-            let _ = write!(text, "{:>5.1}%", phase.share * 100.0);
-            phase
-                .misses
-                .iter()
-                .for_each(|row| text += &format!("{:>7}", row[2]));
-            text += "\n";
-        }
-    }
-    text
+    text += &format!(
+        "\n{} phases (at most {MOST_PHASES}), misses with 16 ways\n\n",
+        carried.phases.len()
+    );
+    let sizes: Vec<String> = (0..carried.misses.len()).map(size).collect();
+    let sizes = sizes.iter().map(String::as_str);
+    let head: Vec<&str> = ["share"].into_iter().chain(sizes).collect();
+    let row = |phase: &SignaturePhase| {
+        let misses = phase.misses.iter().map(|row| row[2].to_string());
+        let share = format!("{:.1}%", phase.share * 100.0);
+        [share].into_iter().chain(misses).collect()
+    };
+    text + &figures(&head, carried.phases.iter().map(row))
 }
 
 /// Returns the relative speed gain from doubling the clock frequency, estimated from a signature as in HASS's figure 4. Assumes
@@ -229,20 +234,17 @@ fn gain(signature: &Signature) -> f64 {
 
 fn compared(a: &Carried, b: &Carried) -> String {
     let mut text = format!(
-        "difference in misses per 4,096 instructions, {} less {}\n",
+        "difference in misses per 4,096 instructions, {} less {}\n\n",
         printable(&b.name),
         printable(&a.name)
     );
-    heading(&mut text);
-    for (row, (left, right)) in a.misses.iter().zip(&b.misses).enumerate() {
-        let _ = write!(text, "{:>6}", size(row));
-        let cells = left
-            .iter()
-            .zip(right)
-            .map(|(l, r)| i32::from(*r) - i32::from(*l));
-        cells.for_each(|difference| text += &format!("{difference:>+9}"));
-        text += "\n";
-    }
+    let difference = |row: usize| {
+        std::array::from_fn(|way| {
+            let of = |carried: &Carried| i32::from(carried.misses[row][way]);
+            format!("{:+}", of(b) - of(a))
+        })
+    };
+    text += &by_size(std::array::from_fn(difference));
     let (first, second) = (gain(&a.signature()), gain(&b.signature()));
     let _ = write!(
         text,

@@ -396,7 +396,8 @@ impl<'a> MappingSearch<'a> {
             let draw = |_| around.random(rng);
             return (0..around.threads * 4).map(draw).collect();
         }
-        let mut all: Vec<_> = around.all().collect();
+        let of = |thread: usize| around.moves_of(thread).chain(around.swaps_of(thread));
+        let mut all: Vec<_> = (0..around.threads).flat_map(of).collect();
         shuffle(&mut all, rng);
         all
     }

@@ -302,7 +302,8 @@ fn candidates(p: &Predictor<'_>, terms: &Terms<'_>, rng: &mut PolicyRng) -> Vec<
         moves.filter(|moves| !(terms.banned)(moves))
     };
     if around.len() <= terms.candidates {
-        return around.all().filter_map(moves).collect();
+        let of = |row: usize| around.swaps_of(row).chain(around.moves_of(row));
+        return (0..around.threads).flat_map(of).filter_map(moves).collect();
     }
     let draw = |_| moves(around.random(rng));
     (0..terms.candidates).filter_map(draw).collect()

@@ -22,6 +22,23 @@ const EQUAL: f64 = 1e-6;
 /// Returns a table without a frame. An empty `head` is omitted.
 #[must_use]
 pub fn plain(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = filled(head, rows);
+    fit(&mut table);
+    text_of(&table)
+}
+
+/// Returns a table without a frame, whose columns after the first hold figures and are aligned right.
+#[must_use]
+pub fn figures(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = filled(head, rows);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    fit(&mut table);
+    text_of(&table)
+}
+
+fn filled(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Table {
     let mut table = bare();
     if !head.is_empty() {
         table.set_header(head.iter().map(bold));
@@ -29,8 +46,7 @@ pub fn plain(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Stri
     for row in rows {
         table.add_row(row.iter().map(|cell| without_long_words(&printable(cell))));
     }
-    fit(&mut table);
-    text_of(&table)
+    table
 }
 
 /// Returns the policies in percent relative to `linux`, by machine and workload. The last line of each table is the
@@ -58,7 +74,6 @@ pub fn ranking(rankings: &[Ranking]) -> String {
 }
 
 fn ranked(r: &Ranking) -> String {
-    let mut table = bare();
     let head = [
         "policy",
         "throughput",
@@ -66,14 +81,13 @@ fn ranked(r: &Ranking) -> String {
         "worst loser",
         "energy/instr",
     ];
-    table.set_header(head.map(bold));
     let change = |value: Option<RelativeChange>| value.map_or_else(|| "-".into(), |f| f.cell());
     let row = |p: &Ranked, note: &str| {
         let loser = (p.lost()).map_or_else(
             || "none".into(),
             |l| format!("{} {}", l.name, l.speed.cell()),
         );
-        [
+        vec![
             format!("{}{note}", p.policy),
             p.throughput.cell(),
             change(p.slowdown),
@@ -81,17 +95,12 @@ fn ranked(r: &Ranking) -> String {
             change(p.energy_per_instruction),
         ]
     };
-    for p in &r.deployable {
-        table.add_row(row(p, ""));
-    }
-    for p in &r.simulator_only {
-        table.add_row(row(p, " (simulator only)"));
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    fit(&mut table);
-    text_of(&table)
+    let deployable = r.deployable.iter().map(|p| row(p, ""));
+    let others = r.simulator_only.iter();
+    figures(
+        &head,
+        deployable.chain(others.map(|p| row(p, " (simulator only)"))),
+    )
 }
 
 /// Returns a comparison of policies for a terminal: medians over seeds with ranges, the best of each column in bold. The score
@@ -237,53 +246,40 @@ pub fn csv_summary(runs: &[CompareRun]) -> String {
 /// Returns the scores of the programs of one run, for a terminal.
 #[must_use]
 pub fn programs(run: &CompareRun) -> String {
-    let mut table = bare();
-    table.set_header(
-        [
-            "program",
-            "completion (s)",
-            "alone fast (s)",
-            "alone slow (s)",
-            "slowdown",
-        ]
-        .map(bold),
-    );
-    for p in &run.programs {
-        let figures = [p.completion_s, p.alone_fast_s, p.alone_slow_s, p.slowdown]
-            .map(|v| Cell::new(number(v, 4)));
-        table.add_row([Cell::new(&p.name)].into_iter().chain(figures));
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    fit(&mut table);
-    text_of(&table) + &spread(run) + &swapped(run) + &sampled(run)
+    let head = [
+        "program",
+        "completion (s)",
+        "alone fast (s)",
+        "alone slow (s)",
+        "slowdown",
+    ];
+    let row = |p: &CompareProgram| {
+        let cells = [p.completion_s, p.alone_fast_s, p.alone_slow_s, p.slowdown];
+        let cells = cells.map(|value| number(value, 4));
+        [p.name.clone()].into_iter().chain(cells).collect()
+    };
+    let table = figures(&head, run.programs.iter().map(row));
+    table + &spread(run) + &swapped(run) + &sampled(run)
 }
 
 /// Returns the metrics of a sampled run with their intervals; empty if the run was not sampled.
 fn sampled(run: &CompareRun) -> String {
-    let mut table = bare();
-    table.set_header(["program", "IPC", "LLC MPKI", "in detail"].map(bold));
-    let mut any = false;
-    for p in &run.programs {
-        let Some(s) = &p.sampled else { continue };
-        any = true;
-        let between = |value, half| format!("{} ± {}", number(value, 4), number(half, 2));
-        table.add_row([
+    let between = |value, half| format!("{} ± {}", number(value, 4), number(half, 2));
+    let row = |p: &CompareProgram| {
+        let s = p.sampled.as_ref()?;
+        Some(vec![
             p.name.clone(),
             between(s.ipc, s.ipc_half_width),
             between(s.llc_mpki, s.llc_mpki_half_width),
             format!("{:.1} %", s.detailed * 100.0),
-        ]);
-    }
-    if !any {
+        ])
+    };
+    let rows: Vec<Vec<String>> = run.programs.iter().filter_map(row).collect();
+    if rows.is_empty() {
         return String::new();
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    fit(&mut table);
-    format!("Sampled, with 95 % intervals:\n{}", text_of(&table))
+    let head = ["program", "IPC", "LLC MPKI", "in detail"];
+    format!("Sampled, with 95 % intervals:\n{}", figures(&head, rows))
 }
 
 /// Returns a sentence on the accuracy of simulated speed-up factors; empty if all cores are equal.
