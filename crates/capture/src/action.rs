@@ -14,9 +14,9 @@ pub enum CallerAction {
 impl CallerAction {
     /// Returns the action after an attempt to reach the receiver.
     #[inline(always)]
-    pub fn after<T>(sent: &io::Result<T>) -> Self {
+    pub fn after(sent: &io::Result<()>) -> Self {
         match sent {
-            Ok(_) => Self::Go,
+            Ok(()) => Self::Go,
             Err(_) => Self::Stop,
         }
     }

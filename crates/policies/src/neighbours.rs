@@ -1,8 +1,8 @@
-//! Neighbours of a mapping: the mappings that one change away.
+//! Neighbours of a mapping: the mappings that are one change away.
 //!
 //! Input: a number of threads, and the places that can take another thread. Output: moves of a thread, swaps of two threads,
-//! and swaps of all threads of two places. All searches over mappings take their changes from here. Each search decides
-//! which of them its machine allows, and what they are worth.
+//! and swaps of all threads of two places. The searches of `best-static`, `joint` and `contention` take their changes from
+//! here. Each search decides which of them its machine allows, and what they are worth.
 
 use rand::RngExt;
 
@@ -15,33 +15,35 @@ pub(crate) enum Change<P> {
     Move(usize, P),
     /// Two threads take each other's place.
     Swap(usize, usize),
-    /// The threads of two places change sides.
-    SwapPlaces(P, P),
 }
 
-impl<P: Copy + PartialEq> Change<P> {
+impl<P: Copy> Change<P> {
     /// Returns the threads that a change moves, each with its new place.
     pub fn moves(self, mapping: &[P]) -> Vec<(usize, P)> {
-        let of = |from: P, to: P| {
-            let all = mapping.iter().enumerate();
-            all.filter(move |(_, place)| **place == from)
-                .map(move |(thread, _)| (thread, to))
-        };
         match self {
             Self::Move(thread, to) => vec![(thread, to)],
             Self::Swap(a, b) => vec![(a, mapping[b]), (b, mapping[a])],
-            Self::SwapPlaces(a, b) => of(a, b).chain(of(b, a)).collect(),
         }
     }
+}
 
-    /// Returns the mapping after a change.
-    pub fn applied(self, mapping: &[P]) -> Vec<P> {
-        let mut other = mapping.to_vec();
-        for (thread, to) in self.moves(mapping) {
-            other[thread] = to;
-        }
-        other
+/// Returns the moves by which the threads of two places change sides.
+pub(crate) fn swap_of_places<P: Copy + PartialEq>(mapping: &[P], a: P, b: P) -> Vec<(usize, P)> {
+    let of = |from: P, to: P| {
+        let all = mapping.iter().enumerate();
+        all.filter(move |(_, place)| **place == from)
+            .map(move |(thread, _)| (thread, to))
+    };
+    of(a, b).chain(of(b, a)).collect()
+}
+
+/// Returns the mapping after these moves.
+pub(crate) fn moved<P: Copy>(mapping: &[P], moves: &[(usize, P)]) -> Vec<P> {
+    let mut other = mapping.to_vec();
+    for (thread, to) in moves {
+        other[*thread] = *to;
     }
+    other
 }
 
 /// Moves and swaps of a number of threads.
@@ -94,17 +96,6 @@ pub(crate) fn swaps_between<P>(some: &[usize], others: &[usize]) -> Vec<Change<P
     pairs.into_iter().map(|(a, b)| Change::Swap(a, b)).collect()
 }
 
-/// Returns the swaps of all threads of two places.
-pub(crate) fn swaps_of_places<P: Copy>(places: &[P]) -> impl Iterator<Item = Change<P>> {
-    let later = |(at, a): (usize, &P)| {
-        let a = *a;
-        places[at + 1..]
-            .iter()
-            .map(move |b| Change::SwapPlaces(a, *b))
-    };
-    places.iter().enumerate().flat_map(later)
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -115,17 +106,22 @@ mod tests {
 
     const MAPPING: [u32; 4] = [7, 7, 8, 9];
 
+    fn applied(change: Change<u32>) -> Vec<u32> {
+        moved(&MAPPING, &change.moves(&MAPPING))
+    }
+
     fn mappings(changes: impl IntoIterator<Item = Change<u32>>) -> BTreeSet<Vec<u32>> {
-        changes.into_iter().map(|c| c.applied(&MAPPING)).collect()
+        changes.into_iter().map(applied).collect()
     }
 
     #[test]
     fn each_change_gives_the_mapping_that_its_name_says() {
-        assert_eq!(Change::Move(1, 5).applied(&MAPPING), [7, 5, 8, 9]);
-        assert_eq!(Change::Swap(0, 3).applied(&MAPPING), [9, 7, 8, 7]);
-        assert_eq!(Change::SwapPlaces(7, 8).applied(&MAPPING), [8, 8, 7, 9]);
-        assert_eq!(Change::SwapPlaces(7, 5).applied(&MAPPING), [5, 5, 8, 9]);
-        assert_eq!(Change::Swap(2, 2).applied(&MAPPING), MAPPING);
+        assert_eq!(applied(Change::Move(1, 5)), [7, 5, 8, 9]);
+        assert_eq!(applied(Change::Swap(0, 3)), [9, 7, 8, 7]);
+        assert_eq!(applied(Change::Swap(2, 2)), MAPPING);
+        let places = |a, b| moved(&MAPPING, &swap_of_places(&MAPPING, a, b));
+        assert_eq!(places(7, 8), [8, 8, 7, 9]);
+        assert_eq!(places(7, 5), [5, 5, 8, 9]);
     }
 
     #[test]
@@ -157,12 +153,9 @@ mod tests {
     }
 
     #[test]
-    fn swaps_of_lists_and_of_places_are_pairs() {
+    fn swaps_of_two_lists_are_met_once() {
         let swaps: Vec<Change<u32>> = swaps_between(&[2, 0], &[0, 2, 3]);
         let pairs = [(0, 2), (0, 3), (2, 3)].map(|(a, b)| Change::Swap(a, b));
         assert_eq!(swaps, pairs);
-        let places: Vec<Change<u32>> = swaps_of_places(&[7, 8, 9]).collect();
-        let pairs = [(7, 8), (7, 9), (8, 9)].map(|(a, b)| Change::SwapPlaces(a, b));
-        assert_eq!(places, pairs);
     }
 }

@@ -32,7 +32,7 @@ impl OpenMapping {
 
     /// Returns the first core slot of a cache that can take another thread, so that core slots are filled one after the other.
     /// `None` if the cache is full.
-    pub fn open_slot(&self, cache: usize) -> Option<usize> {
+    fn open_slot(&self, cache: usize) -> Option<usize> {
         (0..self.rooms[cache].len()).find(|s| self.mapping[cache][*s].len() < self.rooms[cache][*s])
     }
 

@@ -197,7 +197,9 @@ impl PublishedPolicy {
         let mut next = 0;
         for group in order.chunks(per_core) {
             let mut turns = (0..caches).map(|turn| (next + turn) % caches);
-            let cache = turns.find(|cache| dealt.room(*cache) > 0).unwrap_or(next);
+            let Some(cache) = turns.find(|cache| dealt.room(*cache) > 0) else {
+                break;
+            };
             dealt.fill(group, &[cache]);
             next = (cache + 1) % caches;
         }

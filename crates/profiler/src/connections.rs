@@ -1,12 +1,11 @@
-//! Connections of an instrumented program's threads.
+//! Connections of an instrumented program's threads and processes.
 //!
-//! Input: connected sockets. Output: the blocks of events that arrive on each.
+//! Input: connected sockets. Output: the blocks of events that arrive on each; sockets that are ready.
 
 use std::io::{self, Read};
 use std::net::Shutdown;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, PoisonError};
 
 use countersteer_cache::source::Block;
 use countersteer_cache::wire::{BlockHead, HEAD_WORDS, words};
@@ -15,32 +14,17 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 /// Smallest number of connections between two searches for ended ones.
 const FEW: usize = 64;
 
-/// Open connections, and some that have ended.
+/// Connections that stay open until this value is dropped, and some that the other side has ended.
 #[derive(Default)]
-pub struct Connections(Mutex<Vec<UnixStream>>);
+pub struct HeldConnections(Vec<UnixStream>);
 
-impl Connections {
-    pub fn add(&self, stream: UnixStream) {
-        let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if streams.len() == streams.capacity() {
-            streams.retain(is_open);
-            let more = streams.len().max(FEW);
-            streams.reserve(more);
+impl HeldConnections {
+    pub fn add(&mut self, stream: UnixStream) {
+        if self.0.len() == self.0.capacity() {
+            self.0.retain(is_open);
+            self.0.reserve(self.0.len().max(FEW));
         }
-        streams.push(stream);
-    }
-
-    /// Adds a connection that another thread reads from. Returns false if no descriptor is free.
-    pub fn add_copy(&self, stream: &UnixStream) -> bool {
-        stream.try_clone().map(|copy| self.add(copy)).is_ok()
-    }
-
-    /// Ends all connections.
-    pub fn close(&self) {
-        let streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for stream in &*streams {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
+        self.0.push(stream);
     }
 }
 
@@ -48,6 +32,21 @@ fn is_open(stream: &UnixStream) -> bool {
     let mut watched = [PollFd::new(stream.as_fd(), PollFlags::empty())];
     let _ = poll(&mut watched, PollTimeout::ZERO);
     !watched[0].any().unwrap_or(false)
+}
+
+/// Waits until one of these sockets can be read or accepted from. Returns true for each that can.
+pub fn ready<'a>(sockets: impl Iterator<Item = BorrowedFd<'a>>, timeout: PollTimeout) -> Vec<bool> {
+    let mut watched: Vec<PollFd<'_>> = sockets
+        .map(|socket| PollFd::new(socket, PollFlags::POLLIN))
+        .collect();
+    // An interrupted call leaves no socket ready.
+    let _ = poll(&mut watched, timeout);
+    watched.iter().map(|of| of.any().unwrap_or(false)).collect()
+}
+
+/// True if a socket can be read or accepted from at once.
+pub fn ready_now(socket: &impl AsFd) -> bool {
+    ready(std::iter::once(socket.as_fd()), PollTimeout::ZERO) == [true]
 }
 
 /// Passes on the blocks of a connection until it ends or `take` returns false, and closes it.

@@ -49,7 +49,7 @@ pub use program::Architecture;
 pub use receiver::BlockSink;
 
 /// Time for threads of processes that outlive the program to send their last events.
-const GRACE: Duration = Duration::from_millis(1500);
+const STREAM_GRACE: Duration = Duration::from_millis(1500);
 /// Schema name of recorded profiles.
 const SCHEMA: &str = "countersteer.profile/1";
 /// Description of the measurement, for [`Source::method`].
@@ -174,7 +174,7 @@ fn receive(
 ) -> Result<Arc<receiver::Receiver<BlockSink>>, ProfileError> {
     let path = directory.join(layout::STREAM_SOCKET);
     let address = SocketAddr::from_pathname(&path);
-    let receiver = address.and_then(|address| receiver::Receiver::new(address, None, sink));
+    let receiver = address.and_then(|address| receiver::Receiver::new(&address, None, sink));
     receiver.map_err(|source| ProfileError::Scratch { path, source })
 }
 
@@ -218,7 +218,7 @@ pub fn profile(options: &ProfileOptions) -> Result<Profiled, ProfileError> {
     let receiver = sink.map(|sink| receive(&setup.directory, sink));
     let receiver = receiver.transpose()?;
     let outcome = launch::launch(&setup, options);
-    receiver.into_iter().for_each(|of| of.stop(GRACE));
+    receiver.into_iter().for_each(|of| of.stop(STREAM_GRACE));
     let outcome = outcome?;
     let cpu_seconds = children_seconds() - before;
     let interrupted = |signal| ProfileError::Interrupted {

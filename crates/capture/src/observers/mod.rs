@@ -55,7 +55,8 @@ pub trait Observer: Sized + 'static {
     /// Returns the command line of QEMU, to which the program and its arguments are added.
     fn wrapper(settings: &Self::Settings) -> &[CString];
 
-    /// Records that the call to become another program begins to run outside of QEMU, or has failed if `leaves` is `None`.
+    /// Records that QEMU did not become the program of a call, which the process now makes itself. `leaves` is the program that
+    /// will run unobserved if the call succeeds.
     fn not_followed(&mut self, _settings: &Self::Settings, _leaves: Option<&[u8]>) {}
 
     /// Records that the thread returns from a system call.
@@ -94,13 +95,13 @@ pub fn install<O: Observer>(id: ffi::PluginId, settings: O::Settings) -> c_int {
 
 /// Returns the observer of the calling thread.
 #[inline(always)]
-pub fn own<O: Observer>(index: c_uint) -> Option<&'static mut O> {
+fn own<O: Observer>(index: c_uint) -> Option<&'static mut O> {
     O::states().own(index)
 }
 
 /// Returns the observer of the calling thread, and the block of a block callback.
 #[inline(always)]
-pub fn own_block<O: Observer>(
+fn own_block<O: Observer>(
     index: c_uint,
     datum: *mut c_void,
 ) -> Option<(&'static mut O, &'static TranslatedBlock)> {
@@ -111,7 +112,7 @@ pub fn own_block<O: Observer>(
 
 /// Ends the process if an observer asks for it.
 #[inline(always)]
-pub fn obey(action: CallerAction) {
+fn obey(action: CallerAction) {
     if action == CallerAction::Stop {
         end();
     }

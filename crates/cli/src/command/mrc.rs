@@ -7,7 +7,7 @@ use anyhow::Context;
 use countersteer_cache::curve::{AccessSide, Curve};
 use countersteer_cache::trace::{MAGIC, TraceBlocks};
 use countersteer_model::profile::MissCurve;
-use countersteer_report::table::figures;
+use countersteer_report::table::aligned;
 use countersteer_report::{number, profile_view, write_atomically};
 use serde::Serialize;
 
@@ -272,7 +272,7 @@ fn text(table: &SizeTables) -> String {
         let values = values.map(|mpki| mpki.map_or_else(|| "-".into(), |mpki| number(mpki, 4)));
         [in_units(row.bytes)].into_iter().chain(values).collect()
     };
-    text + &figures(&head, table.rows.iter().map(cells))
+    text + &aligned(0, &head, table.rows.iter().map(cells))
 }
 
 fn in_units(bytes: u64) -> String {

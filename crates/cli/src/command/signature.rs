@@ -13,7 +13,7 @@ use countersteer_files::read;
 use countersteer_lab::traces::nothing_executed;
 use countersteer_model::printable::printable;
 use countersteer_model::signature::{SIZES, Signature, WAYS};
-use countersteer_report::table::figures;
+use countersteer_report::table::aligned;
 use countersteer_report::write_atomically;
 use countersteer_sysfs::procfs::PROC;
 
@@ -188,7 +188,8 @@ fn by_size(values: [[String; WAYS.len()]; SIZES]) -> String {
     let ways = ways.iter().map(String::as_str);
     let head: Vec<&str> = ["size"].into_iter().chain(ways).collect();
     let rows = values.into_iter().enumerate();
-    figures(
+    aligned(
+        0,
         &head,
         rows.map(|(row, cells)| [size(row)].into_iter().chain(cells).collect()),
     )
@@ -221,7 +222,7 @@ fn text(carried: &Carried) -> String {
         let share = format!("{:.1}%", phase.share * 100.0);
         [share].into_iter().chain(misses).collect()
     };
-    text + &figures(&head, carried.phases.iter().map(row))
+    text + &aligned(0, &head, carried.phases.iter().map(row))
 }
 
 /// Returns the relative speed gain from doubling the clock frequency, estimated from a signature as in HASS's figure 4. Assumes

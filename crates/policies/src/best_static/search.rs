@@ -18,7 +18,7 @@ use countersteer_model::policy::PolicyRng;
 use countersteer_model::topology::{Group, GroupBy, Topology};
 use countersteer_model::units::{CpuId, ProgramId, ThreadId};
 
-use crate::neighbours::{Change, Neighbourhood};
+use crate::neighbours::{Change, Neighbourhood, moved};
 
 /// Limit on the number of threads for which all balanced mappings are predicted.
 pub(super) const EXACT: usize = 10;
@@ -330,11 +330,10 @@ impl<'a> MappingSearch<'a> {
         loop {
             let before = value;
             for change in self.changes(rng) {
-                if let Change::Move(thread, AnyCpu) = change {
-                    value = self.try_moves(thread, &mut mapping, value)?;
-                } else if let Change::Swap(a, b) = change {
-                    value = self.try_swap((a, b), &mut mapping, value)?;
-                }
+                value = match change {
+                    Change::Move(thread, AnyCpu) => self.try_moves(thread, &mut mapping, value)?,
+                    Change::Swap(a, b) => self.try_swap((a, b), &mut mapping, value)?,
+                };
             }
             if value <= before {
                 return Some(());
@@ -352,7 +351,7 @@ impl<'a> MappingSearch<'a> {
         if mapping[a] == mapping[b] || !self.allows(a, mapping[b]) || !self.allows(b, mapping[a]) {
             return Some(value);
         }
-        let other = Change::Swap(a, b).applied(mapping);
+        let other = moved(mapping, &Change::Swap(a, b).moves(mapping));
         let swapped = self.recall(&other)?;
         if swapped <= value {
             return Some(value);
@@ -376,10 +375,10 @@ impl<'a> MappingSearch<'a> {
         let mut best = value;
         for cpu in self.tree.candidates(&fill) {
             if cpu != mapping[thread] && self.allows(thread, cpu) {
-                let other = Change::Move(thread, cpu).applied(mapping);
-                let moved = self.recall(&other)?;
-                if moved > best {
-                    (*mapping, best) = (other, moved);
+                let other = moved(mapping, &[(thread, cpu)]);
+                let value = self.recall(&other)?;
+                if value > best {
+                    (*mapping, best) = (other, value);
                 }
             }
         }
@@ -393,7 +392,11 @@ impl<'a> MappingSearch<'a> {
             rooms: &[AnyCpu],
         };
         if around.threads > ALL_SWAPS {
-            let draw = |_| around.random(rng);
+            let mut any = || rng.random_range(0..around.threads);
+            let draw = |_| match (any(), any()) {
+                (a, b) if a == b => Change::Move(a, AnyCpu),
+                (a, b) => Change::Swap(a, b),
+            };
             return (0..around.threads * 4).map(draw).collect();
         }
         let of = |thread: usize| around.moves_of(thread).chain(around.swaps_of(thread));

@@ -6,7 +6,7 @@
 //! the same time.
 
 use super::mapping::Caches;
-use crate::neighbours::{Change, swaps_between, swaps_of_places};
+use crate::neighbours::{moved, swap_of_places, swaps_between};
 use crate::relabel::Spot;
 
 /// Threshold: minimum fraction of the predicted loss that an exchange must save per moved thread.
@@ -35,20 +35,22 @@ pub(super) fn best(
     let present: f64 = (0..caches.rows.len())
         .map(|row| board.loss(row, spots))
         .sum();
-    let worth = |change: Change<Spot>| {
-        let moved = change.moves(spots);
-        let mut rows: Vec<usize> = moved.iter().map(|(thread, _)| spots[*thread].0).collect();
+    let worth = |moves: Vec<(usize, Spot)>| {
+        let mut rows: Vec<usize> = moves.iter().map(|(thread, _)| spots[*thread].0).collect();
         rows.sort_unstable();
         rows.dedup();
-        let other = change.applied(spots);
+        let other = moved(spots, &moves);
         let saved = |row: &usize| board.loss(*row, spots) - board.loss(*row, &other);
-        let cost = PROMISE * present * moved.len() as f64;
+        let cost = PROMISE * present * moves.len() as f64;
         (rows.iter().map(saved).sum::<f64>() - cost, other)
     };
     let promising = |(worth, other): &(f64, Vec<Spot>)| *worth > 0.0 && !refused.contains(other);
+    let crosses = |moves: &Vec<(usize, Spot)>| {
+        let stays = |(thread, to): &(usize, Spot)| spots[*thread].0 == to.0;
+        !moves.iter().any(stays)
+    };
     let changes = board.swaps().into_iter().chain(board.swaps_of_slots());
-    let apart = |change: &Change<Spot>| board.crosses(*change);
-    let all = changes.filter(apart).map(worth).filter(promising);
+    let all = changes.filter(crosses).map(worth).filter(promising);
     all.reduce(|best, next| if next.0 > best.0 { next } else { best })
         .map(|(_, other)| other)
 }
@@ -98,16 +100,8 @@ impl<'a> Board<'a> {
         (stake * pressure - own) / self.caches.rows[row].lines.max(1.0)
     }
 
-    /// True if a change moves threads to another cache.
-    fn crosses(&self, change: Change<Spot>) -> bool {
-        let moved = change.moves(self.spots);
-        moved
-            .iter()
-            .all(|(thread, to)| self.spots[*thread].0 != to.0)
-    }
-
-    /// Returns swaps of threads. The first of a pair loses or hurts most, the second loses and hurts least.
-    fn swaps(&self) -> Vec<Change<Spot>> {
+    /// Returns swaps of the threads that lose or hurt most with those that lose and hurt least.
+    fn swaps(&self) -> Vec<Vec<(usize, Spot)>> {
         let harm = |thread: &usize| {
             let row = self.spots[*thread].0;
             let own = self.habits[*thread];
@@ -119,18 +113,23 @@ impl<'a> Board<'a> {
         order.sort_by(|a, b| harm(b).total_cmp(&harm(a)).then(a.cmp(b)));
         let most = &order[..order.len().min(FEW)];
         let least = &order[order.len().saturating_sub(2 * FEW)..];
-        swaps_between(most, least)
+        let swaps = swaps_between(most, least).into_iter();
+        swaps.map(|swap| swap.moves(self.spots)).collect()
     }
 
     /// Returns swaps of core slots, if core slots hold several threads.
-    fn swaps_of_slots(&self) -> Vec<Change<Spot>> {
+    fn swaps_of_slots(&self) -> Vec<Vec<(usize, Spot)>> {
         let mut slots = self.spots.to_vec();
         slots.sort_unstable();
         slots.dedup();
         if slots.len() == self.spots.len() || slots.len() > 2 * FEW {
             return Vec::new();
         }
-        swaps_of_places(&slots).collect()
+        let later = |(at, a): (usize, &Spot)| {
+            let swap = |b: &Spot| swap_of_places(self.spots, *a, *b);
+            slots[at + 1..].iter().map(swap).collect::<Vec<_>>()
+        };
+        slots.iter().enumerate().flat_map(later).collect()
     }
 }
 

@@ -296,7 +296,6 @@ fn candidates(p: &Predictor<'_>, terms: &Terms<'_>, rng: &mut PolicyRng) -> Vec<
         let matters = match change {
             Change::Move(row, to) => transfers(p, row, to),
             Change::Swap(a, b) => swaps(p, p.mapping[a], p.mapping[b]),
-            Change::SwapPlaces(here, there) => swaps(p, here, there),
         };
         let moves = matters.then(|| change.moves(&p.mapping));
         moves.filter(|moves| !(terms.banned)(moves))

@@ -62,7 +62,7 @@ impl RunningProgram {
         };
         let (name, address, lifeline) = addresses().map_err(failed)?;
         let receiver =
-            Receiver::new(address, Some(&lifeline), Queues::new(HANG)).map_err(failed)?;
+            Receiver::new(&address, Some(&lifeline), Queues::new(HANG)).map_err(failed)?;
         let wrapper = launch::wrapper(
             &qemu,
             &tools.plugin,

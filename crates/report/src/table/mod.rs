@@ -14,7 +14,7 @@ pub use columns::{program_columns, score_columns};
 pub use compare::{COMPARE_SCHEMA, CompareProgram, CompareRun, Comparison, JudgedComparison};
 pub use divided::divided;
 pub use prose::{labelled, prose};
-pub use render::{comparison, csv, csv_summary, figures, markdown, plain, programs, ranking};
+pub use render::{aligned, comparison, csv, csv_summary, markdown, plain, programs, ranking};
 pub use summary::{
     Better, COMPLETION, METRICS, PolicySummary, ScoreMetric, SeedSpread, measured, summarise,
 };

@@ -27,11 +27,11 @@ pub fn plain(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Stri
     text_of(&table)
 }
 
-/// Returns a table without a frame, whose columns after the first hold figures and are aligned right.
+/// Returns a table without a frame, whose first `texts` columns are aligned left and the others right.
 #[must_use]
-pub fn figures(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+pub fn aligned(texts: usize, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = filled(head, rows);
-    for column in table.column_iter_mut().skip(1) {
+    for column in table.column_iter_mut().skip(texts) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     fit(&mut table);
@@ -97,7 +97,8 @@ fn ranked(r: &Ranking) -> String {
     };
     let deployable = r.deployable.iter().map(|p| row(p, ""));
     let others = r.simulator_only.iter();
-    figures(
+    aligned(
+        1,
         &head,
         deployable.chain(others.map(|p| row(p, " (simulator only)"))),
     )
@@ -258,7 +259,7 @@ pub fn programs(run: &CompareRun) -> String {
         let cells = cells.map(|value| number(value, 4));
         [p.name.clone()].into_iter().chain(cells).collect()
     };
-    let table = figures(&head, run.programs.iter().map(row));
+    let table = aligned(1, &head, run.programs.iter().map(row));
     table + &spread(run) + &swapped(run) + &sampled(run)
 }
 
@@ -279,7 +280,7 @@ fn sampled(run: &CompareRun) -> String {
         return String::new();
     }
     let head = ["program", "IPC", "LLC MPKI", "in detail"];
-    format!("Sampled, with 95 % intervals:\n{}", figures(&head, rows))
+    format!("Sampled, with 95 % intervals:\n{}", aligned(1, &head, rows))
 }
 
 /// Returns a sentence on the accuracy of simulated speed-up factors; empty if all cores are equal.
