@@ -45,6 +45,11 @@ pub enum ProfileError {
     /// The scratch directory or a file in it cannot be used.
     #[error("cannot use {path} for raw records: {source}; set TMPDIR to a directory with room")]
     Scratch { path: PathBuf, source: io::Error },
+    /// Some threads could not connect to send their events.
+    #[error(
+        "cannot receive what all threads execute: {source}; the limit of open files (`ulimit -n`) allows fewer threads"
+    )]
+    Receive { source: io::Error },
     #[error("cannot start {qemu}: {source}")]
     Launch { qemu: PathBuf, source: io::Error },
     /// QEMU ended without loading the plugin.

@@ -218,8 +218,9 @@ pub fn profile(options: &ProfileOptions) -> Result<Profiled, ProfileError> {
     let receiver = sink.map(|sink| receive(&setup.directory, sink));
     let receiver = receiver.transpose()?;
     let outcome = launch::launch(&setup, options);
-    receiver.into_iter().for_each(|of| of.stop(STREAM_GRACE));
+    let received = receiver.map_or(Ok(()), |of| of.stop(STREAM_GRACE));
     let outcome = outcome?;
+    received.map_err(|source| ProfileError::Receive { source })?;
     let cpu_seconds = children_seconds() - before;
     let interrupted = |signal| ProfileError::Interrupted {
         program: name.clone(),

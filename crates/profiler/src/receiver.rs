@@ -61,6 +61,8 @@ pub struct Receiver<S> {
     waker: UnixStream,
     /// True once no more connections are accepted after those that are queued.
     stops: AtomicBool,
+    /// Error because of which a connection was not accepted.
+    failure: Mutex<Option<io::Error>>,
     listener: Mutex<Option<JoinHandle<Vec<JoinHandle<()>>>>>,
 }
 
@@ -99,6 +101,7 @@ impl<S: EventSink> Receiver<S> {
             connections: Mutex::default(),
             waker,
             stops: AtomicBool::new(false),
+            failure: Mutex::default(),
             listener: Mutex::default(),
         });
         let sockets = Sockets {
@@ -124,7 +127,10 @@ impl<S: EventSink> Receiver<S> {
     }
 
     /// Stops listening after the connections that are queued, and ends all connections after a grace period for pending events.
-    pub fn stop(&self, grace: Duration) {
+    ///
+    /// # Errors
+    /// Fails if a connection could not be accepted.
+    pub fn stop(&self, grace: Duration) -> io::Result<()> {
         self.stops.store(true, Relaxed);
         self.mark_end();
         let readers = lock(&self.listener).take().map(JoinHandle::join);
@@ -137,6 +143,7 @@ impl<S: EventSink> Receiver<S> {
             let _ = stream.shutdown(Shutdown::Both);
         }
         readers.into_iter().for_each(|reader| drop(reader.join()));
+        lock(&self.failure).take().map_or(Ok(()), Err)
     }
 
     /// Accepts connections until the receiver stops. Returns the threads that read from them.
@@ -156,7 +163,7 @@ impl<S: EventSink> Receiver<S> {
             }
             if ready[0] && !self.accept_one(&sockets.streams, &mut readers) {
                 if lifelines.is_none() {
-                    // Further threads of a recording continue unrecorded.
+                    // A recording without all threads is of no use, and the others may wait for them.
                     return readers;
                 }
                 std::thread::sleep(PAUSE);
@@ -184,8 +191,12 @@ impl<S: EventSink> Receiver<S> {
         streams: &UnixListener,
         readers: &mut Vec<JoinHandle<()>>,
     ) -> bool {
-        let Ok(accepted) = accept(streams) else {
-            return false;
+        let accepted = match accept(streams) {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                *lock(&self.failure) = Some(error);
+                return false;
+            }
         };
         readers.retain(|reader| !reader.is_finished());
         readers.extend(accepted.map(|stream| self.receive(stream)));
@@ -274,10 +285,10 @@ mod tests {
         }));
         let (receiver, sockets) = with_queued(sink);
         receiver.listen(sockets);
-        receiver.stop(Duration::from_secs(60));
+        receiver.stop(Duration::from_secs(60)).unwrap();
         assert_eq!(*received.lock().unwrap(), 7);
         // A second stop finds nothing to do.
-        receiver.stop(Duration::ZERO);
+        receiver.stop(Duration::ZERO).unwrap();
     }
 
     #[test]
@@ -292,6 +303,6 @@ mod tests {
         let [first, none, other] = asker.join().unwrap();
         assert_eq!(first.unwrap().unwrap().head.instructions, 7);
         assert!(none.unwrap().is_none() && other.unwrap().is_none());
-        receiver.stop(Duration::ZERO);
+        receiver.stop(Duration::ZERO).unwrap();
     }
 }

@@ -76,7 +76,7 @@ impl RunningProgram {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let child = launch::spawn(command).map_err(failed);
-        let child = child.inspect_err(|_| receiver.stop(Duration::ZERO))?;
+        let child = child.inspect_err(|_| drop(receiver.stop(Duration::ZERO)))?;
         let pid = child.id();
         let child = Arc::new(Mutex::new(child));
         let (waited, ended) = (Arc::clone(&child), Arc::clone(&receiver));
@@ -136,8 +136,8 @@ impl Drop for RunningProgram {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .kill();
-        // Closes the lifelines, too.
-        self.receiver.stop(Duration::ZERO);
+        // Closes the lifelines, too. A thread that could not connect was reported by its queue.
+        drop(self.receiver.stop(Duration::ZERO));
         drop(self.waiter.take().map(JoinHandle::join));
     }
 }

@@ -220,7 +220,7 @@ impl HasKind for ProfileError {
             | Self::PluginVersion { .. }
             | Self::NotFound { .. } => Some(FaultKind::Missing),
             Self::NotExecutable { .. } | Self::Unwritable { .. } => Some(FaultKind::Io),
-            Self::Scratch { .. } | Self::Launch { .. } => None,
+            Self::Scratch { .. } | Self::Receive { .. } | Self::Launch { .. } => None,
         }
     }
 }
