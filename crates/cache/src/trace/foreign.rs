@@ -1,11 +1,26 @@
-//! Files of other kinds than the trace that is imported.
+//! Formats of traces of other tools, and files of other kinds than the trace that is imported.
 //!
 //! Input: the first bytes of a file. Output: a sentence with what the file looks like and what to do, if it cannot be of the format.
 
 use countersteer_files::packed;
 
 use super::MAGIC;
-use super::import::TraceFormat;
+
+/// Format of a trace of another tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceFormat {
+    ChampSim,
+    Lackey,
+    Drmemtrace,
+}
+
+impl TraceFormat {
+    pub const ALL: [(&'static str, Self); 3] = [
+        ("champsim", Self::ChampSim),
+        ("lackey", Self::Lackey),
+        ("drmemtrace", Self::Drmemtrace),
+    ];
+}
 
 /// Size of a record of drmemtrace's binary files in bytes: type, size, address.
 const ENTRY: usize = 12;

@@ -7,25 +7,10 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};
 
-use super::{TraceError, TraceWriter, foreign};
+use super::foreign::{self, TraceFormat};
+use super::{TraceError, TraceWriter};
 use crate::tracer::ThreadTracer;
 use crate::wire::ENDS;
-
-/// Format of a trace of another tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TraceFormat {
-    ChampSim,
-    Lackey,
-    Drmemtrace,
-}
-
-impl TraceFormat {
-    pub const ALL: [(&'static str, Self); 3] = [
-        ("champsim", Self::ChampSim),
-        ("lackey", Self::Lackey),
-        ("drmemtrace", Self::Drmemtrace),
-    ];
-}
 
 /// Size of a ChampSim record in bytes: ip, two flags, six registers, two addresses written and four read.
 const CHAMPSIM: usize = 64;

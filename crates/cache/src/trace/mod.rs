@@ -21,7 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::wire::BlockHead;
 
-pub use import::{TraceFormat, import};
+pub use foreign::TraceFormat;
+pub use import::import;
 pub use read::{TraceBlocks, TraceFile};
 pub use write::{Totals, TraceWriter};
 
