@@ -463,8 +463,8 @@ fn every_limit_on_addresses_ends_with_a_sentence_once_the_program_is_loaded() {
     };
     let works = |kilobytes: &u32| run(*kilobytes).status.success();
     let enough = (10_000..1_000_000).step_by(1_000).find(works).unwrap();
-    // The kernel and the dynamic linker end programs that they cannot load in their own ways, and before the program's first
-    // statement there may be no room for its stack.
+    // The kernel and the dynamic linker end programs that they cannot load in their own ways. Before the program's first
+    // statement, there may be no room for its stack.
     let started = (enough.saturating_sub(16_000)..enough)
         .step_by(300)
         .map(run)
