@@ -259,6 +259,12 @@ pub fn chooses(spec: &str) -> bool {
     reach(spec).is_some_and(|row| row.policy == CHOOSES)
 }
 
+/// True for the policy that places no thread, for which no scheduler has to be loaded.
+#[must_use]
+pub fn places_nothing(spec: &str) -> bool {
+    reach(spec).is_some_and(|row| row.policy == crate::linux::DEF.name)
+}
+
 /// Policies that a comparison on a machine includes by default, and those that it leaves out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shelf {
@@ -335,6 +341,17 @@ pub fn assumptions(spec: &str) -> Vec<&'static str> {
 mod tests {
     use super::*;
     use countersteer_model::machine::Machine;
+
+    #[test]
+    fn only_linux_places_nothing() {
+        let idle: Vec<&str> = REACH.iter().map(|row| row.policy).collect();
+        let idle: Vec<&str> = idle
+            .into_iter()
+            .filter(|spec| places_nothing(spec))
+            .collect();
+        assert_eq!(idle, ["linux"]);
+        assert!(places_nothing("linux:") && !places_nothing("of-another-package"));
+    }
 
     #[test]
     fn what_a_policy_takes_for_granted_is_held_against_the_machine() {

@@ -13,6 +13,7 @@ use countersteer_live::{LiveConfig, LiveEngine, LiveWorkload, VirtualCounters};
 use countersteer_model::driver::{DriverConfig, drive};
 use countersteer_model::policy::{Policy, policy_rng};
 use countersteer_model::units::Nanos;
+use countersteer_policies::reach;
 use countersteer_report::record::{Detail, LiveCollector, Manifest};
 use countersteer_sysfs::signals::EndSignals;
 use countersteer_sysfs::waits::Whose;
@@ -34,10 +35,9 @@ use crate::interrupt::survive_limits;
 use crate::serving::{Door, Server};
 use crate::waits::{LatencySource, Wait};
 
-/// Returns the engine to use: affinity masks instead of `auto` if the policy is `linux`, which places no threads.
+/// Returns the engine to use: affinity masks instead of `auto` if the policy places no threads.
 fn chosen(job: &Job<'_>) -> EngineName {
-    let leaves = job.spec == "linux" || job.spec.starts_with("linux:");
-    if leaves && job.engine == EngineName::Auto {
+    if reach::places_nothing(job.spec) && job.engine == EngineName::Auto {
         EngineName::Affinity
     } else {
         job.engine
