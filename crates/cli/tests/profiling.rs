@@ -68,6 +68,31 @@ fn a_killed_recorder_takes_its_programs_and_files_along() {
 }
 
 #[test]
+fn a_trace_of_more_threads_than_descriptors_is_an_error() {
+    if !records() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    // Each process has a thread of its own, and none ends before all are there.
+    let many = "n=0; while [ $n -lt 40 ]; do sleep 100 & n=$((n+1)) all=\"$all $!\"; done; kill $all; wait";
+    let traced = |limit: u32| {
+        let script = format!("ulimit -n {limit}; exec \"$0\" trace record -o t -- sh -c '{many}'");
+        let steer = env!("CARGO_BIN_EXE_steer");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, steer]).current_dir(dir.path());
+        let output = shell.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said)
+    };
+    let (code, said) = traced(40);
+    assert_eq!(code, Some(5), "{said}");
+    assert!(said.contains("cannot receive what all threads"), "{said}");
+    assert!(!dir.path().join("t").exists());
+    let (code, said) = traced(400);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
 fn a_full_disk_makes_windows_longer_and_loses_nothing() {
     if !records() {
         return;

@@ -156,10 +156,10 @@ impl<S: EventSink> Receiver<S> {
             let watched = fixed.into_iter().chain(lifelines.map(AsFd::as_fd));
             let ready = ready(watched, PollTimeout::NONE);
             if let (Some(lifelines), Some(true)) = (lifelines, ready.get(2)) {
-                accept(lifelines)
-                    .into_iter()
-                    .flatten()
-                    .for_each(|of| held.add(of));
+                match accept(lifelines) {
+                    Ok(lifeline) => lifeline.into_iter().for_each(|of| held.add(of)),
+                    Err(_) => std::thread::sleep(PAUSE),
+                }
             }
             if ready[0] && !self.accept_one(&sockets.streams, &mut readers) {
                 if lifelines.is_none() {

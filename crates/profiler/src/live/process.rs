@@ -79,7 +79,8 @@ impl RunningProgram {
         let child = child.inspect_err(|_| drop(receiver.stop(Duration::ZERO)))?;
         let pid = child.id();
         let child = Arc::new(Mutex::new(child));
-        let (waited, ended) = (Arc::clone(&child), Arc::clone(&receiver));
+        let waited = Arc::clone(&child);
+        let ended = Arc::clone(&receiver);
         let waiter = std::thread::spawn(move || {
             wait(pid, &waited);
             ended.mark_end();
