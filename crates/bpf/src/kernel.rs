@@ -4,7 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use countersteer_model::cpuset::CpuSet;
@@ -135,6 +135,11 @@ impl LoadedScheduler {
             .map_err(at("starting the scheduler"))?;
         self.links = vec![scheduler, fork, exec];
         Ok(())
+    }
+
+    /// Returns a descriptor of the attached scheduler; `None` if it is not attached, or without a free descriptor.
+    pub fn scheduler(&self) -> Option<OwnedFd> {
+        self.links.first()?.as_fd().try_clone_to_owned().ok()
     }
 
     fn bss(&mut self) -> Result<&mut types::bss, KernelEngineError> {

@@ -1,12 +1,13 @@
 //! The scheduler as a placer of the live engine.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
-use countersteer_live::placer::{CounterPlan, EngineError, Placer, ProcessRoot};
+use countersteer_live::placer::{CounterPlan, EngineError, Placer, PlacerStop, ProcessRoot};
 use countersteer_live::undo::{Journal, sched_ext};
 use countersteer_model::engine::{Applied, Observation, Watch};
 use countersteer_model::placement::Placement;
 use countersteer_model::units::{Nanos, ThreadId};
+use libbpf_rs::libbpf_sys;
 
 use crate::KernelEngineError;
 use crate::engine::ScxEngine;
@@ -86,6 +87,14 @@ impl Placer for ScxEngine {
 
     fn lost(&mut self) -> Option<u64> {
         Some(self.figures().ok()?.lost)
+    }
+
+    fn stop(&self) -> Option<PlacerStop> {
+        let scheduler = self.kernel.scheduler()?;
+        Some(Box::new(move || {
+            // SAFETY: a plain system call on a descriptor of the closure. One that fails leaves the scheduler until the process ends.
+            unsafe { libbpf_sys::bpf_link_detach(scheduler.as_raw_fd()) };
+        }))
     }
 
     fn leave(&mut self, journal: &mut Journal) {

@@ -1,7 +1,9 @@
 //! `steer` with a failing policy, to show that no program suffers from it: `run -P faulty:fault=panic -- ...`.
 //!
-//! It moves all threads to the last CPU. After some decisions it panics, takes too long, or never returns.
+//! It moves all threads to the last CPU. After some decisions it panics, takes too long, or never returns. With `twice` as the first
+//! word, the command runs two times in this process, which survives both, as a program that embeds `steer` does.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +49,26 @@ static POLICIES: &[PolicyDef] = &[PolicyDef {
 }];
 
 fn main() -> ExitCode {
-    countersteer_cli::steer(POLICIES)
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    if words.get(1).is_none_or(|word| word != "twice") {
+        return countersteer_cli::steer(POLICIES);
+    }
+    words.remove(1);
+    if let Err(error) = countersteer_policies::add(POLICIES) {
+        eprintln!("{error}");
+        return ExitCode::FAILURE;
+    }
+    countersteer_cli::this_program::set_own();
+    for _ in 0..2 {
+        match countersteer_cli::call(&words) {
+            Ok(_) => println!("ended"),
+            Err(error) => println!("failed: {error:#}"),
+        }
+        if let Ok(state) = std::fs::read_to_string("/sys/kernel/sched_ext/state") {
+            println!("sched_ext: {}", state.trim());
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 #[derive(Clone, Copy)]

@@ -1,13 +1,12 @@
 //! `steer`: profiles programs, simulates machines, compares schedulers, gives reasons, and supports policy authors.
 //!
-//! stdout is data, stderr is log. Exit codes: see `error::Kind`.
+//! stdout is data, stderr is log. Exit codes: see [`error::FaultKind`].
 //!
 //! A program that calls [`steer`] with policies is `steer` plus these policies; `examples/big_cache.rs` is one. The interface for
 //! policies is the crate `countersteer-policy`; the crate `countersteer` is the library without a command line.
 
 mod args;
 mod command;
-mod error;
 mod live_table;
 mod output;
 mod progress;
@@ -16,8 +15,8 @@ mod top;
 mod values;
 
 use countersteer_session::{
-    bench, bpf, count, counted, counting_record, daemon, derivable, doctor, interrupt, library,
-    live, notice, online, recorded, remote, steering, trial, verdicts, virtuals, waits,
+    bench, bpf, count, counted, counting_record, daemon, derivable, doctor, error, interrupt,
+    library, live, notice, online, recorded, remote, steering, trial, verdicts, virtuals, waits,
 };
 
 /// Compiles the code examples of the policy guide as tests.

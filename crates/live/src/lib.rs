@@ -14,5 +14,5 @@ mod resources;
 pub mod undo;
 mod workload;
 
-pub use engine::{DecisionRequest, LiveConfig, LiveEngine, Stealing, VirtualCounters};
+pub use engine::{DecisionRequest, LastResort, LiveConfig, LiveEngine, Stealing, VirtualCounters};
 pub use workload::{Find, LiveProgram, LiveWorkload, StartingProgram};

@@ -18,6 +18,9 @@ use crate::undo::{Journal, JournalError};
 /// Event sets to count, and their multiplexing plan.
 pub type CounterPlan = (Vec<Vec<Resolved>>, SetPlan);
 
+/// Function that ends a placer whose own thread hangs.
+pub type PlacerStop = Box<dyn FnOnce() + Send>;
+
 /// Process that is steered, together with all its threads and descendants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessRoot {
@@ -167,6 +170,12 @@ pub trait Placer {
     /// Fails if the scheduler no longer exists.
     fn steal_above(&mut self, _queued: Option<u32>) -> Result<Option<u64>, EngineError> {
         Ok(None)
+    }
+
+    /// Returns a function that another thread calls to end the placer if its own thread hangs. `None` for a placer that has ended
+    /// once its changes of threads are undone.
+    fn stop(&self) -> Option<PlacerStop> {
+        None
     }
 
     /// Restores the placer's changes of threads, before another placer takes over.

@@ -51,7 +51,7 @@ enum WorkloadKind {
 }
 
 /// Function that returns all processes that currently belong to the workload, including those known already.
-pub type Find = Box<dyn FnMut() -> Vec<ProcessRoot>>;
+pub type Find = Box<dyn FnMut() -> Vec<ProcessRoot> + Send>;
 
 /// Programs that are started, or followed, until they exit.
 #[derive(Default)]

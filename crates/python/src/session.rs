@@ -15,10 +15,8 @@ use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array}
 use countersteer_model::units::Nanos;
 use countersteer_session::bench::threads::ThreadsSearch;
 use countersteer_session::count::{Count, CountRow, CountTarget, RowPer, Stopper};
-use countersteer_session::error::kind_of;
 use countersteer_session::live::{Live, Targets};
 use countersteer_session::steering::engine::EngineName;
-use countersteer_session::steering::error::SteeringError;
 use countersteer_session::steering::job;
 use countersteer_session::steering::tally::Tell;
 use countersteer_session::steering::whole_runs::{self, RunMeasure, RunsPlan, TrialSide};
@@ -128,7 +126,6 @@ pub fn run(
             record,
             latency,
             tell: dry_run.then_some(tell),
-            hung,
             ..Live::new(targets)
         };
         live.run()
@@ -136,13 +133,6 @@ pub fn run(
     let summary = serde_json::to_string(&done.summary).map_err(raised)?;
     let lines = std::mem::take(&mut *locked(&planned));
     Ok((summary, lines))
-}
-
-/// Ends this process: a policy of the core never returns from a decision, so the run cannot end.
-fn hung(error: SteeringError) -> ! {
-    let error = anyhow::Error::from(error);
-    eprintln!("countersteer: {error}");
-    std::process::exit(i32::from(kind_of(&error) as u8))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -29,7 +29,6 @@ use crate::bpf::Bpf;
 use crate::live::{Live, Targets, with_foreground};
 use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
 use crate::steering::engine::EngineName;
-use crate::steering::error::SteeringError;
 use crate::steering::here::SteeredMachine;
 use crate::steering::job::{self, Job, JobResult};
 use crate::steering::programs;
@@ -59,8 +58,6 @@ pub struct Auto {
     /// Name or file of a machine; `None` for the detected one.
     pub machine: Option<String>,
     pub seed: u64,
-    /// Function that ends this process if a policy never returns from a decision; see [`Live::hung`].
-    pub hung: fn(SteeringError) -> !,
 }
 
 /// Program whose best policy is known.
@@ -75,12 +72,7 @@ impl Auto {
     #[must_use]
     pub fn new(command: Vec<String>) -> Self {
         let duration = Advice::new(Vec::new()).duration;
-        let Live {
-            machine,
-            seed,
-            hung,
-            ..
-        } = Live::new(Targets::Command(Vec::new()));
+        let Live { machine, seed, .. } = Live::new(Targets::Command(Vec::new()));
         Self {
             command,
             again: false,
@@ -90,7 +82,6 @@ impl Auto {
             foreground: None,
             machine,
             seed,
-            hung,
         }
     }
 
@@ -256,14 +247,14 @@ fn conduct(auto: &Auto, spec: &str) -> anyhow::Result<(JobResult, Option<AbTrial
         programs = programs::beside(programs, &programs::running(program)?)?;
         ab_trial = ab_trial.map(|trial| trial.with_foreground(program));
     }
-    let spec = &with_foreground(spec, foreground)?;
-    let baseline = &baseline_of(foreground);
-    let policy = here.policy(spec)?;
+    let spec = with_foreground(spec, foreground)?;
+    let baseline = baseline_of(foreground);
+    let policy = here.policy(&spec)?;
     let control = RunControl::default();
     control.lock().stand_back = true;
     let policy = match &ab_trial {
         Some(trial) => {
-            let linux = here.policy(baseline)?;
+            let linux = here.policy(&baseline)?;
             let margin = Some(MARGIN);
             Box::new(AlternatingPolicies::new(
                 trial, policy, linux, margin, &control,
@@ -272,7 +263,7 @@ fn conduct(auto: &Auto, spec: &str) -> anyhow::Result<(JobResult, Option<AbTrial
         None => policy,
     };
     let job = Job {
-        spec,
+        spec: spec.clone(),
         // With the sched_ext scheduler, the Linux blocks would not run under Linux's own scheduler.
         engine: EngineName::Affinity,
         steal_above: None,
@@ -283,15 +274,14 @@ fn conduct(auto: &Auto, spec: &str) -> anyhow::Result<(JobResult, Option<AbTrial
         record: None,
         tell: None,
         ab_trial: ab_trial.clone(),
-        sides: ab_trial.as_ref().map(|_| [spec.as_str(), baseline]),
+        sides: ab_trial.as_ref().map(|_| [spec, baseline]),
         latency: foreground.map(|_| Bpf::Auto),
         forgetful: false,
         socket: socket::name("auto"),
         metrics: None,
         control,
-        exit: auto.hung,
     };
-    let done = job::conduct(job, policy, &here, programs)?;
+    let done = job::conduct(job, policy, here, programs)?;
     Ok((done, ab_trial))
 }
 

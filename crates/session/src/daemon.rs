@@ -36,7 +36,6 @@ use crate::live::{Live, Targets};
 use crate::serving::Door;
 use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
 use crate::steering::engine::EngineName;
-use crate::steering::error::SteeringError;
 use crate::steering::exposition;
 use crate::steering::here::SteeredMachine;
 use crate::steering::host::SteeringHost;
@@ -67,8 +66,6 @@ pub struct Daemon {
     pub until: Nanos,
     /// Function that is called when steering is about to begin.
     pub ready: fn(),
-    /// Function that ends this process if a policy never returns from a decision; see [`crate::live::Live::hung`].
-    pub hung: fn(SteeringError) -> !,
 }
 
 impl Daemon {
@@ -77,7 +74,7 @@ impl Daemon {
     /// # Errors
     /// The text is no rules file.
     pub fn new(name: &str, text: &str) -> anyhow::Result<Self> {
-        let Live { seed, hung, .. } = Live::new(Targets::Command(Vec::new()));
+        let Live { seed, .. } = Live::new(Targets::Command(Vec::new()));
         Ok(Self {
             rules: Rules::parse(name, text)?,
             name: name.to_owned(),
@@ -89,14 +86,14 @@ impl Daemon {
             seed,
             until: Nanos::NEVER,
             ready: || {},
-            hung,
         })
     }
 
     /// Steers until a signal arrives or the time is over; returns the exit code.
     ///
     /// # Errors
-    /// The policy or machine does not exist, another daemon runs, or the host cannot be steered.
+    /// The policy or machine does not exist, another daemon runs, the host cannot be steered, or the policy does not
+    /// return from a decision.
     pub fn run(self) -> anyhow::Result<u8> {
         job::restore()?;
         let here = SteeredMachine::look(self.machine.as_deref())?;
@@ -109,7 +106,7 @@ impl Daemon {
         let metrics = self.metrics.map(|address| metrics(address, &control));
         let spec = rules.policy.clone();
         let job = Job {
-            spec: &spec,
+            spec: spec.clone(),
             engine,
             steal_above: self.steal_above,
             period: Nanos::from_secs_f64(rules.period_ms * 1e-3),
@@ -125,7 +122,6 @@ impl Daemon {
             socket: "daemon.sock".into(),
             metrics: metrics.transpose()?.flatten(),
             control,
-            exit: self.hung,
         };
         let mut host = SteeringHost::new(rules);
         let programs = SteeredPrograms {
@@ -135,7 +131,7 @@ impl Daemon {
         };
         (self.ready)();
         say!("policy {spec} by the rules of {}", self.name);
-        Ok(job::conduct(job, policy, &here, programs)?.exit_code)
+        Ok(job::conduct(job, policy, here, programs)?.exit_code)
     }
 }
 

@@ -28,7 +28,6 @@ use crate::bpf::Bpf;
 use crate::error::{FaultKind, failure};
 use crate::library::{self, LibraryText};
 use crate::steering::engine::EngineName;
-use crate::steering::error::SteeringError;
 use crate::steering::here::SteeredMachine;
 use crate::steering::job::{self, Job, JobResult};
 use crate::steering::programs::{self, SteeredPrograms};
@@ -104,9 +103,6 @@ pub struct Live {
     pub latency: bool,
     /// Function that is called with a line of text about each new decision.
     pub tell: Option<Tell>,
-    /// Function that ends this process if the policy never returns from a decision. All threads are released before. The default
-    /// lets the calling thread wait for ever.
-    pub hung: fn(SteeringError) -> !,
 }
 
 impl Live {
@@ -127,16 +123,17 @@ impl Live {
             record: None,
             latency: false,
             tell: None,
-            hung: |_| loop {
-                std::thread::park();
-            },
         }
     }
 
     /// Runs the programs until they end, the time is over, or a signal arrives.
     ///
     /// # Errors
-    /// A program, policy or machine does not exist or cannot be steered, or the record cannot be written.
+    /// A program, policy or machine does not exist or cannot be steered, or the record cannot be written. A policy that does not
+    /// return from a decision for 10 s is also an error ([`SteeringError::StuckPolicy`]): all threads are then released, and a
+    /// thread of this process remains in the decision.
+    ///
+    /// [`SteeringError::StuckPolicy`]: crate::steering::error::SteeringError::StuckPolicy
     pub fn run(self) -> anyhow::Result<JobResult> {
         job::restore()?;
         let here = SteeredMachine::look(self.machine.as_deref())?;
@@ -146,14 +143,14 @@ impl Live {
         let control = RunControl::default();
         control.lock().stand_back = chooses(&spec);
         let job = Job {
-            spec: &spec,
+            spec,
             engine: self.engine,
             steal_above: self.steal_above,
             period: self.period,
             until: self.until,
             dry: self.dry,
             seed: self.seed,
-            record: self.record.as_deref(),
+            record: self.record,
             tell: self.tell,
             ab_trial: None,
             sides: None,
@@ -162,9 +159,8 @@ impl Live {
             socket: socket::name("run"),
             metrics: None,
             control,
-            exit: self.hung,
         };
-        job::conduct(job, policy, &here, programs)
+        job::conduct(job, policy, here, programs)
     }
 }
 

@@ -24,7 +24,6 @@ use crate::bpf::Bpf;
 use crate::live::{Live, Targets};
 use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
 use crate::steering::engine::EngineName;
-use crate::steering::error::SteeringError;
 use crate::steering::here::SteeredMachine;
 use crate::steering::job::{self, Job, JobResult};
 use crate::steering::socket;
@@ -57,8 +56,6 @@ pub struct BlockTrial {
     pub record: Option<PathBuf>,
     /// True to measure each wait in run queues by BPF programs (root).
     pub latency: bool,
-    /// Function that ends this process if a policy never returns from a decision; see [`Live::hung`].
-    pub hung: fn(SteeringError) -> !,
 }
 
 /// Results of a trial.
@@ -84,7 +81,6 @@ impl BlockTrial {
             seed,
             record,
             latency,
-            hung,
             ..
         } = Live::new(targets);
         Self {
@@ -101,14 +97,14 @@ impl BlockTrial {
             seed,
             record,
             latency,
-            hung,
         }
     }
 
     /// Runs the trial until the programs end, the time is over, it is decided, or a signal arrives.
     ///
     /// # Errors
-    /// A program, policy or machine does not exist or cannot be steered, or the record cannot be written.
+    /// A program, policy or machine does not exist or cannot be steered, or the record cannot be written. A policy does not return from
+    /// a decision.
     pub fn run(self) -> anyhow::Result<TrialResult> {
         job::restore()?;
         let here = SteeredMachine::look(self.machine.as_deref())?;
@@ -134,7 +130,7 @@ impl BlockTrial {
             self.policy, self.baseline
         );
         let job = Job {
-            spec: &spec,
+            spec,
             // With the sched_ext scheduler, the baseline would not be Linux's own scheduler.
             engine: EngineName::Affinity,
             steal_above: None,
@@ -142,18 +138,17 @@ impl BlockTrial {
             until: self.until,
             dry: false,
             seed: self.seed,
-            record: self.record.as_deref(),
+            record: self.record,
             tell: None,
             ab_trial: Some(ab_trial.clone()),
-            sides: Some([&self.policy, &self.baseline]),
+            sides: Some([self.policy, self.baseline]),
             latency: self.latency.then_some(Bpf::Always),
             forgetful: self.targets.is_endless(),
             socket: socket::name("trial"),
             metrics: None,
             control,
-            exit: self.hung,
         };
-        let done = job::conduct(job, Box::new(both), &here, programs)?;
+        let done = job::conduct(job, Box::new(both), here, programs)?;
         let trial = ab_trial.trial();
         Ok(TrialResult {
             gains: trial.gains(),

@@ -21,3 +21,8 @@ for engine in ("affinity", "scx"):
             (run,) = summaries(case)
             # All were there to the end, and nothing was wrong but the policy.
             assert run["programs"][0]["threads"] >= 4 and run["refused"] == 0, (case, run)
+# One process steers twice, and survives both: the scheduler is gone after each run, although a thread holds it.
+shown = lines("twice")
+assert shown["masks"].split() == ["f"] and len(shown["after"].split()) > 1 and shown["state"] == "disabled", shown
+assert cases["twice"].count(f"failed: {SAID['stuck']}") == 2, cases["twice"]
+assert cases["twice"].count("sched_ext: disabled") == 2, cases["twice"]

@@ -11,7 +11,6 @@ use countersteer_session::auto::Auto;
 
 use super::{print, print_json};
 use crate::args::HereArgs;
-use crate::error;
 use crate::values::time;
 use crate::verdicts::{Remembered, Verdicts};
 
@@ -90,7 +89,6 @@ pub fn run(args: &AutoArgs) -> anyhow::Result<ExitCode> {
         foreground: args.foreground.clone(),
         machine: args.here.machine.clone(),
         seed: args.here.seed,
-        hung: error::exit,
         ..Auto::new(args.command.clone())
     };
     let judged = auto.judge()?;

@@ -10,7 +10,6 @@ use countersteer_model::rules::Rules;
 
 use crate::args::{HereArgs, PlacingArgs};
 use crate::daemon::Daemon;
-use crate::error;
 use crate::library;
 use crate::steering::host::SteeringHost;
 
@@ -58,7 +57,6 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<ExitCode> {
     daemon.ready = || {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     };
-    daemon.hung = error::exit;
     let code = daemon.run()?;
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     Ok(ExitCode::from(code))

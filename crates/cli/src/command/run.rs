@@ -7,7 +7,6 @@ use countersteer_report::{number, table};
 
 use super::print_json;
 use crate::args::{DecisionArgs, HereArgs, PlacingArgs, Whom};
-use crate::error;
 use crate::live::Live;
 use crate::output::{RecordOut, check_writable};
 use crate::steering::summary::{ProgramTally, SteeringSummary};
@@ -67,7 +66,6 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         record: record.map(Path::to_owned),
         latency: args.decisions.latency,
         tell: args.dry_run.then(|| teller(args.json)),
-        hung: error::exit,
         ..Live::new(args.whom.targets())
     };
     let done = live.run()?;

@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::print_json;
 use crate::args::{DecisionArgs, HereArgs, Whom};
-use crate::error::{self, FaultKind, failure};
+use crate::error::{FaultKind, failure};
 use crate::interrupt;
 use crate::output::{RecordOut, make_folder};
 use crate::steering::job;
@@ -100,7 +100,6 @@ pub fn run(args: &TrialArgs) -> anyhow::Result<ExitCode> {
         seed: args.here.seed,
         record: record.map(Path::to_owned),
         latency: args.decisions.latency,
-        hung: error::exit,
         ..BlockTrial::new(args.whom.targets(), &args.policy)
     };
     let found = trial.run()?;

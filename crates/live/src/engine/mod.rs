@@ -8,6 +8,7 @@ mod config;
 mod fallback;
 mod forecast;
 mod hints;
+mod last_resort;
 mod programs;
 mod requests;
 mod signatures;
@@ -38,6 +39,7 @@ use requests::DecisionRequests;
 use signatures::Signatures;
 
 pub use config::LiveConfig;
+pub use last_resort::LastResort;
 pub use requests::{DecisionRequest, Stealing};
 pub use virtual_counters::VirtualCounters;
 
@@ -163,6 +165,15 @@ impl LiveEngine {
         self.requests = Some(requests);
         self.wake_on_requests();
         Ok(request)
+    }
+
+    /// Returns the means by which another thread undoes everything if this engine's thread hangs.
+    #[must_use]
+    pub fn last_resort(&self) -> LastResort {
+        LastResort {
+            journal: self.journal.path().to_owned(),
+            stop: self.placer.stop(),
+        }
     }
 
     /// Returns the names of all placers so far, in order.

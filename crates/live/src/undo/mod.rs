@@ -24,7 +24,7 @@ use std::path::PathBuf;
 pub use folder::{journal_folder, make_folder};
 pub use journal::Journal;
 pub use leftovers::{hold, listens};
-pub use restore::{restore, restore_after, undo_own};
+pub use restore::{restore, restore_after};
 pub use restored::Restored;
 pub use temporary::TemporaryJournal;
 

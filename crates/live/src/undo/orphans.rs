@@ -114,23 +114,6 @@ fn has_engine(path: &Path, text: &str) -> bool {
         .is_some_and(|stat| stat.started == began)
 }
 
-/// Returns the paths and changes of this process's own journals.
-pub(super) fn own(folder: &Path) -> Vec<(PathBuf, Changes)> {
-    let entries = std::fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|e| e.path());
-    let is_own = |p: &PathBuf| is_of(p, std::process::id());
-    let changes = |p: PathBuf| {
-        Some((
-            p.clone(),
-            read(&std::fs::read_to_string(p).ok()?, &PROC.boot_id()),
-        ))
-    };
-    entries.filter(is_own).filter_map(changes).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Instant;

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use countersteer_sysfs::procfs::PROC;
 use countersteer_sysfs::resctrl::{GroupFolders, ResctrlKernel};
 use countersteer_sysfs::task::uclamp::{self, Clamps};
 
@@ -11,7 +12,7 @@ use super::JournalError;
 use super::attribute::{self, Affinity, Nice, RestoreScope, ThreadClassPolicy, Uclamp};
 use super::changes::Changes;
 use super::files;
-use super::journal::Journal;
+use super::journal::{Journal, read};
 use super::orphans::orphans;
 use super::restored::Restored;
 
@@ -59,22 +60,28 @@ fn restore_of(folder: &Path, engine: Option<u32>) -> Result<Restored, JournalErr
     Ok(restored)
 }
 
-/// Undoes all changes of this process's engines, as a last resort. The engines are not informed.
-#[must_use]
-pub fn undo_own(folder: &Path) -> Restored {
-    let mut restored = Restored::default();
-    for (path, changes) in super::orphans::own(folder) {
-        restored.journals += 1;
-        undo(&changes, false, &mut restored);
-        if restored.failed == 0 {
-            let _ = std::fs::remove_file(path);
-        }
+/// Undoes the changes in the journal of an engine of this process that hangs. The engine must make no change after that.
+pub(crate) fn undo_hanging(path: &Path) -> Restored {
+    let mut restored = Restored {
+        journals: 1,
+        ..Restored::default()
+    };
+    let Ok(text) = std::fs::read_to_string(path) else {
+        return Restored::default();
+    };
+    undo(&read(&text, &PROC.boot_id()), false, &mut restored);
+    if restored.failed == 0 {
+        let _ = std::fs::remove_file(path);
     }
     restored
 }
 
-/// Undoes the changes in a journal of this process. The journal is removed unless a change could not be undone.
+/// Undoes the changes in a journal of this process, unless that has been done. The journal is removed unless a change could not
+/// be undone.
 pub(crate) fn close(journal: &Journal, (clamps, groups): (&dyn Clamps, &mut dyn GroupFolders)) {
+    if !journal.is_in_place() {
+        return;
+    }
     let mut restored = Restored::default();
     let changes = journal.changes();
     threads(changes, &all(changes, false), clamps, &mut restored);

@@ -1,15 +1,15 @@
 //! One steering job: its programs, policy, engine and duration, and its execution from start to end.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
 use countersteer_counters::permission;
 use countersteer_live::affinity::AffinityConfig;
 use countersteer_live::undo::{self, journal_folder};
-use countersteer_live::{LiveConfig, LiveEngine, LiveWorkload, VirtualCounters};
+use countersteer_live::{LastResort, LiveConfig, LiveEngine, LiveWorkload, VirtualCounters};
 use countersteer_model::driver::{DriverConfig, drive};
 use countersteer_model::policy::{Policy, policy_rng};
 use countersteer_model::units::Nanos;
@@ -25,19 +25,20 @@ use super::error::SteeringError;
 use super::executables::Executables;
 use super::here::SteeredMachine;
 use super::programs::SteeredPrograms;
-use super::socket;
+use super::socket::{self, SocketFile};
 use super::summary::SteeringSummary;
 use super::supervisor::{RunControl, Supervisor};
 use super::tally::{DecisionTally, Tell};
 use super::waits::WaitCollector;
+use super::watchdog::{CallClock, watched};
 use crate::bpf::{Bpf, loader};
 use crate::interrupt::survive_limits;
 use crate::serving::{Door, Server};
 use crate::waits::{LatencySource, Wait};
 
 /// Returns the engine to use: affinity masks instead of `auto` if the policy places no threads.
-fn chosen(job: &Job<'_>) -> EngineName {
-    if reach::places_nothing(job.spec) && job.engine == EngineName::Auto {
+fn chosen(job: &Job) -> EngineName {
+    if reach::places_nothing(&job.spec) && job.engine == EngineName::Auto {
         EngineName::Affinity
     } else {
         job.engine
@@ -45,9 +46,9 @@ fn chosen(job: &Job<'_>) -> EngineName {
 }
 
 /// Parameters of a steering job.
-pub struct Job<'a> {
+pub struct Job {
     /// Name and parameters of the policy.
-    pub spec: &'a str,
+    pub spec: String,
     pub engine: EngineName,
     /// Threshold for work stealing in the sched_ext scheduler: the run-queue length above which an idle CPU takes a thread.
     /// `None` disables work stealing.
@@ -57,13 +58,13 @@ pub struct Job<'a> {
     pub until: Nanos,
     pub dry: bool,
     pub seed: u64,
-    pub record: Option<&'a Path>,
+    pub record: Option<PathBuf>,
     /// Function that is called with a line of text about each new decision.
     pub tell: Option<Tell>,
     /// Trial that alternates the policy and a baseline; `None` outside of trials.
     pub ab_trial: Option<AbTrial>,
     /// Names of the policy and the baseline in a trial.
-    pub sides: Option<[&'a str; 2]>,
+    pub sides: Option<[String; 2]>,
     /// Measures each wait in run queues with BPF programs: always, or if they can be loaded. `None`: the kernel's sums.
     pub latency: Option<Bpf>,
     /// True to drop the rows of programs that have exited, for jobs that run without an end.
@@ -74,8 +75,6 @@ pub struct Job<'a> {
     pub metrics: Option<Door>,
     /// State shared with the control socket and with other threads.
     pub control: RunControl,
-    /// Function that terminates this process with the error's exit code, if a policy hangs and the run cannot end by itself.
-    pub exit: fn(SteeringError) -> !,
 }
 
 pub struct JobResult {
@@ -97,12 +96,52 @@ pub fn restore() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Time of a policy's call after which the run ends.
+const HOPELESS: Duration = Duration::from_secs(10);
+
+/// Parts of a run that its caller ends if the run's thread hangs.
+struct OpenRun {
+    last_resort: LastResort,
+    _server: Server,
+    _file: SocketFile,
+}
+
+/// Place for the parts, which are there once the engine and the socket are open.
+type OpenParts = Arc<Mutex<Option<OpenRun>>>;
+
 /// Runs a steering job with a policy until the programs end, the time is over, or a signal arrives. Returns the job's results.
+///
+/// # Errors
+/// The job cannot begin or go on, or the policy does not return from a call: all threads are then released.
 pub fn conduct(
-    job: Job<'_>,
+    job: Job,
     policy: Box<dyn Policy>,
+    here: SteeredMachine,
+    programs: SteeredPrograms,
+) -> anyhow::Result<JobResult> {
+    let clock = CallClock::new();
+    let open = OpenParts::default();
+    let (timing, opened) = (clock.clone(), Arc::clone(&open));
+    let done = watched(&clock, HOPELESS, move || {
+        steer((job, policy), &here, programs, timing, &opened)
+    });
+    let open = open.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match done.context("cannot start a thread for decisions")? {
+        Some(done) => done,
+        None => {
+            let _ = open.map(|run| run.last_resort.release());
+            Err(SteeringError::StuckPolicy.into())
+        }
+    }
+}
+
+/// Runs a steering job on this thread.
+fn steer(
+    (job, policy): (Job, Box<dyn Policy>),
     here: &SteeredMachine,
     mut programs: SteeredPrograms,
+    clock: CallClock,
+    open: &OpenParts,
 ) -> anyhow::Result<JobResult> {
     if job.steal_above.is_some() && job.engine == EngineName::Affinity {
         return Err(SteeringError::NoQueues.into());
@@ -115,7 +154,8 @@ pub fn conduct(
     let mut engine = engine(&job, here, policy.as_ref(), workload)?;
     let manifest = manifest(&job, here, &programs, engine.placers());
     let switches = policy.needs().switches;
-    let collector = job.record.map(|dir| collector(dir, manifest, switches));
+    let record = job.record.as_deref();
+    let collector = record.map(|dir| collector(dir, manifest, switches));
     let collector = collector.transpose()?;
     let mut tally = DecisionTally::new(&here.topology, collector, job.tell, &job.control);
     tally.ab_trial = job.ab_trial.clone();
@@ -125,16 +165,16 @@ pub fn conduct(
     undo::make_folder(&journal_folder())?;
     let path = journal_folder().join(&job.socket);
     job.control.lock().numbers = here.numbers.clone();
-    let (door, _file) = socket::door(&path, &here.topology, &job.control)?;
-    let _server = Server::start(std::iter::once(door).chain(job.metrics).collect())?;
+    let (door, file) = socket::door(&path, &here.topology, &job.control)?;
+    let server = Server::start(std::iter::once(door).chain(job.metrics).collect())?;
+    *open.lock().unwrap_or_else(PoisonError::into_inner) = Some(OpenRun {
+        last_resort: engine.last_resort(),
+        _server: server,
+        _file: file,
+    });
     let period = Duration::from_nanos(job.period.0);
-    let mut policy = Supervisor::new(
-        (job.spec, policy),
-        &here.topology,
-        &job.control,
-        period,
-        move || give_up(job.exit),
-    );
+    let policy = (job.spec.as_str(), policy);
+    let mut policy = Supervisor::new(policy, &here.topology, &job.control, period, clock);
     let counters = VirtualCounters::new(
         Path::new("/"),
         here.numbers.clone(),
@@ -142,7 +182,7 @@ pub fn conduct(
     );
     engine = engine.reading(counters);
     job.control.lock().decision_request = Some(engine.decision_request()?);
-    let mut executables = Executables::new(job.record.is_some());
+    let mut executables = Executables::new(record.is_some());
     let mut waits = WaitCollector::new(latency, job.ab_trial.clone());
     let driver = DriverConfig {
         period: job.period,
@@ -168,8 +208,8 @@ pub fn conduct(
     let exit_code = engine.workload().exit_code() as u8;
     // Dropping the engine restores all settings; it comes first, because the steps below may fail.
     drop(engine);
-    if let (Some(collector), Some(dir)) = (collector, job.record) {
-        let found = found(&waits, job.ab_trial.as_ref(), job.sides)?;
+    if let (Some(collector), Some(dir)) = (collector, record) {
+        let found = found(&waits, job.ab_trial.as_ref(), job.sides.as_ref())?;
         collector.finish(&outcome, executables.found(), found)?;
         say!("record in {}", dir.display());
     }
@@ -195,9 +235,12 @@ fn collector(dir: &Path, manifest: Manifest, switches: bool) -> anyhow::Result<L
 fn found(
     waits: &WaitCollector,
     ab_trial: Option<&AbTrial>,
-    sides: Option<[&str; 2]>,
+    sides: Option<&[String; 2]>,
 ) -> serde_json::Result<Vec<(String, String)>> {
-    let mut found = vec![("waits".to_owned(), waits.for_record(sides)?)];
+    let mut found = vec![(
+        "waits".to_owned(),
+        waits.for_record(sides.map(|both| both.each_ref().map(String::as_str)))?,
+    )];
     if let Some(ab_trial) = ab_trial {
         found.push(("trial".to_owned(), ab_trial.found()?));
     }
@@ -225,23 +268,15 @@ fn run_queue_latency(bpf: Option<Bpf>) -> anyhow::Result<LatencySource> {
     Ok(LatencySource::sums(&Whose::default(), why))
 }
 
-/// Releases all steered threads and ends this process, because the policy never returns from a decision.
-fn give_up(exit: fn(SteeringError) -> !) {
-    let why = SteeringError::StuckPolicy;
-    say!("{why}");
-    let _ = undo::undo_own(&journal_folder());
-    exit(why);
-}
-
 fn engine(
-    job: &Job<'_>,
+    job: &Job,
     here: &SteeredMachine,
     policy: &dyn Policy,
     workload: LiveWorkload,
 ) -> anyhow::Result<LiveEngine> {
     let signals = EndSignals::listen().context("cannot listen for signals")?;
     let counters = here.counters(policy, job.period)?;
-    counters.tell(job.spec);
+    counters.tell(&job.spec);
     if counters.sets.is_none() {
         say!(
             "steered without counters: none is permitted here; {} permits them",
@@ -271,7 +306,7 @@ fn engine(
 }
 
 fn manifest(
-    job: &Job<'_>,
+    job: &Job,
     here: &SteeredMachine,
     programs: &SteeredPrograms,
     engine: String,
@@ -282,7 +317,7 @@ fn manifest(
     let manifest = Manifest::new(
         machine,
         workload,
-        job.spec,
+        &job.spec,
         job.seed,
         job.period,
         options,

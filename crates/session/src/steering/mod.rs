@@ -17,4 +17,5 @@ pub mod summary;
 pub mod supervisor;
 pub mod tally;
 pub mod waits;
+mod watchdog;
 pub mod whole_runs;

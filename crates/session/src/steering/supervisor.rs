@@ -2,12 +2,11 @@
 //!
 //! Input: a policy, and requests from the control socket. Output: its decisions. The supervisor drops a policy that panics, or
 //! whose decisions repeatedly take longer than a period. Then all threads are released, and Linux's own scheduler continues. A
-//! policy that never returns from a decision cannot be interrupted; a watchdog then releases all threads and ends the run.
+//! policy that never returns from a call cannot be interrupted; the [watchdog](super::watchdog) then ends the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,11 +23,10 @@ use nix::unistd::gettid;
 
 use super::rivals::{Look, RivalWatch};
 use super::summary::SteeringSummary;
+use super::watchdog::CallClock;
 
 /// Number of consecutive late decisions after which a policy is dropped.
 const MOST_LATE: u32 = 5;
-/// Duration of a decision after which the run ends.
-const HOPELESS: Duration = Duration::from_secs(10);
 
 /// State shared by the control socket and the running policy.
 #[derive(Default)]
@@ -166,41 +164,23 @@ pub struct Supervisor {
     left: BTreeSet<ThreadId>,
     /// Placement state of the policy, to restore after a pause.
     said: PlacementState,
-    /// Start of the current decision, in milliseconds since `created`; 0 between decisions.
-    busy: Arc<AtomicU64>,
-    created: Instant,
+    clock: CallClock,
 }
 
 impl Supervisor {
-    /// Supervises a policy. Calls `give_up` if a decision never ends; that must not return.
+    /// Supervises a policy, whose calls `clock` times.
     pub fn new(
         (spec, inner): (&str, Box<dyn Policy>),
         topology: &Arc<Topology>,
         control: &RunControl,
         period: Duration,
-        give_up: impl Fn() + Send + 'static,
+        clock: CallClock,
     ) -> Self {
         {
             let mut shared = control.lock();
             spec.clone_into(&mut shared.policy);
             shared.period = period;
         }
-        let busy = Arc::new(AtomicU64::new(0));
-        let created = Instant::now();
-        let watched = Arc::clone(&busy);
-        std::thread::spawn(move || {
-            loop {
-                std::thread::sleep(HOPELESS / 10);
-                let since = watched.load(Ordering::Relaxed);
-                let now = created.elapsed().as_millis() as u64;
-                if since > 0 && now.saturating_sub(since) > HOPELESS.as_millis() as u64 {
-                    give_up();
-                }
-                if Arc::strong_count(&watched) == 1 {
-                    return;
-                }
-            }
-        });
         let topology = Arc::clone(topology);
         let control = control.clone();
         let needs = needs(inner.as_ref(), period);
@@ -217,8 +197,7 @@ impl Supervisor {
             rivals: RivalWatch::new(Path::new("/")),
             left: BTreeSet::new(),
             said: PlacementState::default(),
-            busy,
-            created,
+            clock,
         }
     }
 
@@ -231,18 +210,20 @@ impl Supervisor {
         let paused = std::mem::replace(&mut self.paused, released);
         let mut let_go = self.paused && !paused;
         let mut handed_over = false;
-        if let Some(Exchange { spec, why }) = shared.pending.take() {
+        let (pending, tuned) = (shared.pending.take(), shared.tuned.take());
+        // The code of policies is called without the lock, for which other threads would wait.
+        drop(shared);
+        if let Some(Exchange { spec, why }) = pending {
             // The request was parsed when it arrived.
             if let Ok(policy) = countersteer_policies::parse(&spec, &self.topology) {
                 (self.inner, self.late, let_go) = (policy, 0, true);
                 self.failed = None;
                 self.said = PlacementState::default();
+                let mut shared = self.control.lock();
                 (shared.policy, shared.dropped) = (spec, why);
                 handed_over = true;
             }
         }
-        let tuned = shared.tuned.take();
-        drop(shared);
         if let Some(spec) = tuned
             && self.tune(&spec).is_ok()
         {
@@ -290,12 +271,7 @@ impl Supervisor {
         }
         let begun = Instant::now();
         let had_waited = waited_for_cpu();
-        self.busy.store(
-            (self.created.elapsed().as_millis() as u64).max(1),
-            Ordering::Relaxed,
-        );
         let decided = catch_unwind(AssertUnwindSafe(|| decide(self.inner.as_mut(), view, rng)));
-        self.busy.store(0, Ordering::Relaxed);
         let placement = match decided {
             Ok(placement) => placement,
             Err(payload) => {
@@ -337,14 +313,23 @@ impl Policy for Supervisor {
     }
 
     fn switched(&mut self, ended: &[Span]) {
-        let received = catch_unwind(AssertUnwindSafe(|| self.inner.switched(ended)));
-        if let Err(payload) = received {
+        let inner = &mut self.inner;
+        let call = || catch_unwind(AssertUnwindSafe(|| inner.switched(ended)));
+        if let Err(payload) = self.clock.time(call) {
             let said = panic_text(payload.as_ref());
             self.failed = Some(said.map_or("it panicked".into(), |t| format!("it failed: {t}")));
         }
     }
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
+        let clock = self.clock.clone();
+        clock.time(|| self.next(view, rng))
+    }
+}
+
+impl Supervisor {
+    /// Obeys requests and asks the policy, unless it is paused.
+    fn next(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
         let was_paused = self.paused;
         let let_go = self.obey();
         let mut placement = Placement::default();
@@ -364,9 +349,7 @@ impl Policy for Supervisor {
         }
         placement
     }
-}
 
-impl Supervisor {
     /// Leaves threads to another scheduler, each once, with the reason.
     fn leave(&mut self, placement: &mut Placement, view: &View<'_>, all: bool, why: &str) {
         self.left.retain(|id| !all && view.lives(*id));

@@ -34,7 +34,7 @@ const SETTLED: u64 = 2;
 const LONGEST_EFFECT_US: u64 = 60_000_000;
 
 /// Callback for a line about each decision.
-pub type Tell = Box<dyn FnMut(&str)>;
+pub type Tell = Box<dyn FnMut(&str) + Send>;
 
 /// Recorder that counts and passes everything on to a record.
 pub struct DecisionTally {

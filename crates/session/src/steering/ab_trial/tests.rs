@@ -16,6 +16,7 @@ use countersteer_sim::progress::synthetic::{self, profile};
 use countersteer_sysfs::waits::{MeasuredWaits, Waits};
 
 use super::super::supervisor::Supervisor;
+use super::super::watchdog::CallClock;
 use super::*;
 
 const PERIOD: Nanos = Nanos::from_millis(100);
@@ -137,8 +138,13 @@ fn conduct(spec: &str) -> (String, Option<String>, [Option<u64>; 2]) {
         [spec, "linux"].map(|spec| countersteer_policies::parse(spec, &topology).unwrap());
     let both = AlternatingPolicies::new(&trial, policy, linux, None, &control);
     let period = Duration::from_millis(100);
-    let mut supervisor =
-        Supervisor::new((spec, Box::new(both)), &topology, &control, period, || {});
+    let mut supervisor = Supervisor::new(
+        (spec, Box::new(both)),
+        &topology,
+        &control,
+        period,
+        CallClock::new(),
+    );
     let mut rng = policy_rng(1);
     let config = DriverConfig {
         period: PERIOD,

@@ -103,7 +103,7 @@ fn supervising(policy: Box<dyn Policy>) -> (Supervisor, RunControl) {
     let control = RunControl::default();
     let period = Duration::from_millis(1);
     let policy = ("test", policy);
-    let supervisor = Supervisor::new(policy, &topology(), &control, period, || {});
+    let supervisor = Supervisor::new(policy, &topology(), &control, period, CallClock::new());
     (supervisor, control)
 }
 
