@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::{Arc, Weak};
 
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::{CpuId, Nanos};
@@ -22,6 +23,8 @@ const SWITCH_PARTIAL: u64 = 8;
 /// Loaded scheduler; a drop returns all threads to the kernel.
 pub(crate) struct LoadedScheduler {
     links: Vec<Link>,
+    /// Another descriptor of the scheduler, by which another thread can detach it. The scheduler stays while one is open.
+    scheduler: Option<Arc<OwnedFd>>,
     ring: RingBuffer<'static>,
     events: Rc<RefCell<Vec<types::event>>>,
     skel: EngineSkel<'static>,
@@ -30,6 +33,7 @@ pub(crate) struct LoadedScheduler {
 impl Drop for LoadedScheduler {
     fn drop(&mut self) {
         // The scheduler is detached before the maps that it works on.
+        self.scheduler = None;
         self.links.clear();
     }
 }
@@ -75,6 +79,7 @@ impl LoadedScheduler {
         let ring = ring(&skel, &events)?;
         let mut kernel = Self {
             links: Vec::new(),
+            scheduler: None,
             ring,
             events,
             skel,
@@ -133,13 +138,15 @@ impl LoadedScheduler {
             .engine
             .attach_struct_ops()
             .map_err(at("starting the scheduler"))?;
+        // Without a free descriptor, the scheduler can only be detached by a drop.
+        self.scheduler = scheduler.as_fd().try_clone_to_owned().ok().map(Arc::new);
         self.links = vec![scheduler, fork, exec];
         Ok(())
     }
 
-    /// Returns a descriptor of the attached scheduler; `None` if it is not attached, or without a free descriptor.
-    pub fn scheduler(&self) -> Option<OwnedFd> {
-        self.links.first()?.as_fd().try_clone_to_owned().ok()
+    /// Returns a descriptor of the attached scheduler, which is closed with this value; `None` if there is none.
+    pub fn scheduler(&self) -> Option<Weak<OwnedFd>> {
+        self.scheduler.as_ref().map(Arc::downgrade)
     }
 
     fn bss(&mut self) -> Result<&mut types::bss, KernelEngineError> {

@@ -92,8 +92,10 @@ impl Placer for ScxEngine {
     fn stop(&self) -> Option<PlacerStop> {
         let scheduler = self.kernel.scheduler()?;
         Some(Box::new(move || {
-            // SAFETY: a plain system call on a descriptor of the closure. One that fails leaves the scheduler until the process ends.
-            unsafe { libbpf_sys::bpf_link_detach(scheduler.as_raw_fd()) };
+            if let Some(scheduler) = scheduler.upgrade() {
+                // SAFETY: a system call on an open descriptor. If it fails, the scheduler stays until the process ends.
+                unsafe { libbpf_sys::bpf_link_detach(scheduler.as_raw_fd()) };
+            }
         }))
     }
 

@@ -28,9 +28,8 @@ use crate::advice::{self, Advice, LINUX};
 use crate::bpf::Bpf;
 use crate::live::{Live, Targets, with_foreground};
 use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
-use crate::steering::engine::EngineName;
 use crate::steering::here::SteeredMachine;
-use crate::steering::job::{self, Job, JobResult};
+use crate::steering::job::{self, Job, JobResult, Placing};
 use crate::steering::programs;
 use crate::steering::socket;
 use crate::steering::supervisor::RunControl;
@@ -262,26 +261,15 @@ fn conduct(auto: &Auto, spec: &str) -> anyhow::Result<(JobResult, Option<AbTrial
         }
         None => policy,
     };
+    ab_trial = ab_trial.map(|trial| trial.between(&spec, &baseline));
     let job = Job {
-        spec: spec.clone(),
-        // With the sched_ext scheduler, the Linux blocks would not run under Linux's own scheduler.
-        engine: EngineName::Affinity,
-        steal_above: None,
-        period: Nanos::from_millis(100),
-        until: Nanos::NEVER,
-        dry: false,
+        placing: Placing::AFFINITY,
         seed: auto.seed,
-        record: None,
-        tell: None,
         ab_trial: ab_trial.clone(),
-        sides: ab_trial.as_ref().map(|_| [spec, baseline]),
         latency: foreground.map(|_| Bpf::Auto),
-        forgetful: false,
-        socket: socket::name("auto"),
-        metrics: None,
-        control,
+        ..Job::new(spec, policy, control, socket::name("auto"))
     };
-    let done = job::conduct(job, policy, here, programs)?;
+    let done = job::conduct(job, here, programs)?;
     Ok((done, ab_trial))
 }
 

@@ -24,6 +24,7 @@
 use std::net::SocketAddr;
 
 use countersteer_live::LiveWorkload;
+use countersteer_model::driver::DriverConfig;
 use countersteer_model::policy::Policy;
 use countersteer_model::rules::Rules;
 use countersteer_model::trial::TrialPlan;
@@ -39,7 +40,7 @@ use crate::steering::engine::EngineName;
 use crate::steering::exposition;
 use crate::steering::here::SteeredMachine;
 use crate::steering::host::SteeringHost;
-use crate::steering::job::{self, Job};
+use crate::steering::job::{self, Job, Placing};
 use crate::steering::programs::SteeredPrograms;
 use crate::steering::supervisor::RunControl;
 
@@ -106,22 +107,21 @@ impl Daemon {
         let metrics = self.metrics.map(|address| metrics(address, &control));
         let spec = rules.policy.clone();
         let job = Job {
-            spec: spec.clone(),
-            engine,
-            steal_above: self.steal_above,
-            period: Nanos::from_secs_f64(rules.period_ms * 1e-3),
-            until: self.until,
-            dry: false,
+            placing: Placing {
+                engine,
+                steal_above: self.steal_above,
+                dry: false,
+            },
+            driver: DriverConfig {
+                period: Nanos::from_secs_f64(rules.period_ms * 1e-3),
+                until: self.until,
+            },
             seed: self.seed,
-            record: None,
-            tell: None,
             ab_trial,
-            sides: None,
             latency: countersteer_policies::foreground_of(&spec).map(|_| Bpf::Auto),
             forgetful: true,
-            socket: "daemon.sock".into(),
             metrics: metrics.transpose()?.flatten(),
-            control,
+            ..Job::new(spec.clone(), policy, control, "daemon.sock".into())
         };
         let mut host = SteeringHost::new(rules);
         let programs = SteeredPrograms {
@@ -131,7 +131,7 @@ impl Daemon {
         };
         (self.ready)();
         say!("policy {spec} by the rules of {}", self.name);
-        Ok(job::conduct(job, policy, here, programs)?.exit_code)
+        Ok(job::conduct(job, here, programs)?.exit_code)
     }
 }
 

@@ -18,6 +18,7 @@
 use std::path::{Path, PathBuf};
 
 use countersteer_live::affinity::may_renice;
+use countersteer_model::driver::DriverConfig;
 use countersteer_model::topology::Topology;
 use countersteer_model::units::Nanos;
 use countersteer_model::workload::Workload;
@@ -29,7 +30,7 @@ use crate::error::{FaultKind, failure};
 use crate::library::{self, LibraryText};
 use crate::steering::engine::EngineName;
 use crate::steering::here::SteeredMachine;
-use crate::steering::job::{self, Job, JobResult};
+use crate::steering::job::{self, Job, JobResult, Placing};
 use crate::steering::programs::{self, SteeredPrograms};
 use crate::steering::socket;
 use crate::steering::supervisor::RunControl;
@@ -143,24 +144,23 @@ impl Live {
         let control = RunControl::default();
         control.lock().stand_back = chooses(&spec);
         let job = Job {
-            spec,
-            engine: self.engine,
-            steal_above: self.steal_above,
-            period: self.period,
-            until: self.until,
-            dry: self.dry,
+            placing: Placing {
+                engine: self.engine,
+                steal_above: self.steal_above,
+                dry: self.dry,
+            },
+            driver: DriverConfig {
+                period: self.period,
+                until: self.until,
+            },
             seed: self.seed,
             record: self.record,
             tell: self.tell,
-            ab_trial: None,
-            sides: None,
             latency: self.latency.then_some(Bpf::Always),
             forgetful: self.targets.is_endless(),
-            socket: socket::name("run"),
-            metrics: None,
-            control,
+            ..Job::new(spec, policy, control, socket::name("run"))
         };
-        job::conduct(job, policy, here, programs)
+        job::conduct(job, here, programs)
     }
 }
 

@@ -17,15 +17,15 @@
 
 use std::path::PathBuf;
 
+use countersteer_model::driver::DriverConfig;
 use countersteer_model::trial::{Gain, TrialMeasure, TrialPlan};
 use countersteer_model::units::Nanos;
 
 use crate::bpf::Bpf;
 use crate::live::{Live, Targets};
 use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
-use crate::steering::engine::EngineName;
 use crate::steering::here::SteeredMachine;
-use crate::steering::job::{self, Job, JobResult};
+use crate::steering::job::{self, Job, JobResult, Placing};
 use crate::steering::socket;
 use crate::steering::supervisor::RunControl;
 
@@ -110,13 +110,14 @@ impl BlockTrial {
         let here = SteeredMachine::look(self.machine.as_deref())?;
         let (policy, baseline) = (here.policy(&self.policy)?, here.policy(&self.baseline)?);
         let programs = self.targets.programs(&here.topology)?;
-        let ab_trial = AbTrial::new(TrialPlan {
+        let plan = TrialPlan {
             policy: self.block,
             baseline: self.block,
             settle: SETTLE,
             confidence: self.confidence,
             margin: self.margin,
-        });
+        };
+        let ab_trial = AbTrial::new(plan).between(&self.policy, &self.baseline);
         let ab_trial = if self.until_decided {
             ab_trial.ending_when_decided()
         } else {
@@ -130,25 +131,19 @@ impl BlockTrial {
             self.policy, self.baseline
         );
         let job = Job {
-            spec,
-            // With the sched_ext scheduler, the baseline would not be Linux's own scheduler.
-            engine: EngineName::Affinity,
-            steal_above: None,
-            period: self.period,
-            until: self.until,
-            dry: false,
+            placing: Placing::AFFINITY,
+            driver: DriverConfig {
+                period: self.period,
+                until: self.until,
+            },
             seed: self.seed,
             record: self.record,
-            tell: None,
             ab_trial: Some(ab_trial.clone()),
-            sides: Some([self.policy, self.baseline]),
             latency: self.latency.then_some(Bpf::Always),
             forgetful: self.targets.is_endless(),
-            socket: socket::name("trial"),
-            metrics: None,
-            control,
+            ..Job::new(spec, Box::new(both), control, socket::name("trial"))
         };
-        let done = job::conduct(job, Box::new(both), here, programs)?;
+        let done = job::conduct(job, here, programs)?;
         let trial = ab_trial.trial();
         Ok(TrialResult {
             gains: trial.gains(),

@@ -417,6 +417,18 @@ fn own(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{PREFIX}{}-{name}", std::process::id()))
 }
 
+/// Returns the first path that does not exist, from number `next` on. Another run of this process may have groups, too.
+#[must_use]
+pub fn unused(next: &mut u32, path: impl Fn(u32) -> PathBuf) -> PathBuf {
+    loop {
+        let path = path(*next);
+        *next += 1;
+        if !path.exists() {
+            return path;
+        }
+    }
+}
+
 /// Returns the threads of a group.
 #[must_use]
 pub fn tasks(group: &Path) -> Vec<u32> {

@@ -40,6 +40,7 @@ use signatures::Signatures;
 
 pub use config::LiveConfig;
 pub use last_resort::LastResort;
+use last_resort::Released;
 pub use requests::{DecisionRequest, Stealing};
 pub use virtual_counters::VirtualCounters;
 
@@ -85,6 +86,7 @@ pub struct LiveEngine {
     lacks_switches: bool,
     /// True once a signal has asked the run to end.
     asked_to_end: bool,
+    released: Released,
     say: fn(&str),
 }
 
@@ -143,6 +145,7 @@ impl LiveEngine {
             begun: false,
             lacks_switches: false,
             asked_to_end: false,
+            released: Released::default(),
             say: config.say,
         };
         engine.wake_on_signals()?;
@@ -173,6 +176,7 @@ impl LiveEngine {
         LastResort {
             journal: self.journal.path().to_owned(),
             stop: self.placer.stop(),
+            released: self.released.clone(),
         }
     }
 
@@ -390,7 +394,9 @@ impl LiveEngine {
 
 impl Drop for LiveEngine {
     fn drop(&mut self) {
-        restore::close(&self.journal, self.resources.undoing());
+        if !self.released.is_true() {
+            restore::close(&self.journal, self.resources.undoing());
+        }
     }
 }
 

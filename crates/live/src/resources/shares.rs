@@ -13,7 +13,7 @@ use countersteer_model::topology::{Group, GroupBy, Topology};
 use countersteer_model::units::{CpuId, GroupId};
 use countersteer_sysfs::files;
 use countersteer_sysfs::resctrl::{
-    Allocation, GroupFolders, MemoryBandwidthLimits, Resctrl, SchemataLine,
+    self, Allocation, GroupFolders, MemoryBandwidthLimits, Resctrl, SchemataLine,
 };
 use countersteer_sysfs::unavailable::Unavailable;
 
@@ -39,8 +39,8 @@ pub(super) struct ResourceShares {
     caches: BTreeMap<GroupId, (u32, u32)>,
     /// Classes by name.
     classes: BTreeMap<String, ResctrlClass>,
-    /// Number of groups created so far.
-    made: u32,
+    /// Number in the next group's name.
+    next: u32,
     /// Threads that another program has put into a resctrl group.
     left: BTreeSet<u32>,
 }
@@ -67,7 +67,7 @@ impl ResourceShares {
             bandwidth,
             caches,
             classes: BTreeMap::new(),
-            made: 0,
+            next: 0,
             left: BTreeSet::new(),
         })
     }
@@ -93,12 +93,12 @@ impl ResourceShares {
         for name in gone {
             self.give_back(&name, refused);
         }
-        let mut next = BTreeMap::new();
+        let mut free_ways = BTreeMap::new();
         for class in classes {
-            let schemata = self.schemata(&class.shares, &mut next, refused);
+            let schemata = self.schemata(&class.shares, &mut free_ways, refused);
             if !self.classes.contains_key(&*class.name) {
-                let path = self.resctrl.control_group(&format!("share{}", self.made));
-                self.made += 1;
+                let named = |n| self.resctrl.control_group(&format!("share{n}"));
+                let path = resctrl::unused(&mut self.next, named);
                 journal.write(JournalEntry::Group(path.clone()))?;
                 if let Err(error) = self.resctrl.make(&path) {
                     refuse(refused, error);

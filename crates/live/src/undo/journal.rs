@@ -8,7 +8,7 @@
 //! ended are omitted when the file has grown and is rewritten.
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -137,14 +137,6 @@ impl Journal {
     /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// True unless the file was removed, even if another journal has its name now.
-    pub(crate) fn is_in_place(&self) -> bool {
-        let (Ok(open), Ok(named)) = (self.file.metadata(), std::fs::metadata(&self.path)) else {
-            return false;
-        };
-        (open.dev(), open.ino()) == (named.dev(), named.ino())
     }
 
     /// Removes the file, because everything has been restored.

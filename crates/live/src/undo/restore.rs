@@ -76,12 +76,8 @@ pub(crate) fn undo_hanging(path: &Path) -> Restored {
     restored
 }
 
-/// Undoes the changes in a journal of this process, unless that has been done. The journal is removed unless a change could not
-/// be undone.
+/// Undoes the changes in a journal of this process. The journal is removed unless a change could not be undone.
 pub(crate) fn close(journal: &Journal, (clamps, groups): (&dyn Clamps, &mut dyn GroupFolders)) {
-    if !journal.is_in_place() {
-        return;
-    }
     let mut restored = Restored::default();
     let changes = journal.changes();
     threads(changes, &all(changes, false), clamps, &mut restored);

@@ -25,6 +25,8 @@ pub struct AbTrial {
     until_decided: bool,
     /// Program whose run-queue latency must not rise.
     foreground: Option<Arc<Mutex<Foreground>>>,
+    /// Names of the policy and the baseline in the record.
+    names: [String; 2],
 }
 
 impl AbTrial {
@@ -34,7 +36,18 @@ impl AbTrial {
             trial: Arc::new(Mutex::new(Trial::new(plan))),
             until_decided: false,
             foreground: None,
+            names: Default::default(),
         }
+    }
+
+    /// Returns the trial with the names of the policy and the baseline, for the record.
+    pub fn between(self, policy: &str, baseline: &str) -> Self {
+        let names = [policy, baseline].map(str::to_owned);
+        Self { names, ..self }
+    }
+
+    pub const fn names(&self) -> &[String; 2] {
+        &self.names
     }
 
     /// Returns the trial with a foreground program: its speed does not count, and its run-queue latency must not rise.

@@ -30,51 +30,88 @@ use super::summary::SteeringSummary;
 use super::supervisor::{RunControl, Supervisor};
 use super::tally::{DecisionTally, Tell};
 use super::waits::WaitCollector;
-use super::watchdog::{CallClock, watched};
+use super::watchdog::{PolicyCalls, watched};
 use crate::bpf::{Bpf, loader};
 use crate::interrupt::survive_limits;
 use crate::serving::{Door, Server};
 use crate::waits::{LatencySource, Wait};
 
-/// Returns the engine to use: affinity masks instead of `auto` if the policy places no threads.
-fn chosen(job: &Job) -> EngineName {
-    if reach::places_nothing(&job.spec) && job.engine == EngineName::Auto {
-        EngineName::Affinity
-    } else {
-        job.engine
-    }
-}
-
-/// Parameters of a steering job.
-pub struct Job {
-    /// Name and parameters of the policy.
-    pub spec: String,
+/// Means by which a job places threads.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Placing {
     pub engine: EngineName,
     /// Threshold for work stealing in the sched_ext scheduler: the run-queue length above which an idle CPU takes a thread.
     /// `None` disables work stealing.
     pub steal_above: Option<u32>,
-    pub period: Nanos,
-    /// Time from the start at which the job ends at the latest.
-    pub until: Nanos,
+    /// True to change nothing.
     pub dry: bool,
+}
+
+impl Placing {
+    /// Placing by affinity. Under the sched_ext scheduler, blocks of Linux would not be under Linux's own scheduler.
+    pub const AFFINITY: Self = Self {
+        engine: EngineName::Affinity,
+        steal_above: None,
+        dry: false,
+    };
+}
+
+/// Steering job with a policy.
+pub struct Job {
+    /// Name and parameters of the policy.
+    pub spec: String,
+    pub policy: Box<dyn Policy>,
+    /// File name of the control socket, in the folder of journals.
+    pub socket: String,
+    /// State shared with the control socket and with other threads.
+    pub control: RunControl,
+    pub placing: Placing,
+    /// Time between decisions, and time from the start at which the job ends at the latest.
+    pub driver: DriverConfig,
     pub seed: u64,
     pub record: Option<PathBuf>,
     /// Function that is called with a line of text about each new decision.
     pub tell: Option<Tell>,
     /// Trial that alternates the policy and a baseline; `None` outside of trials.
     pub ab_trial: Option<AbTrial>,
-    /// Names of the policy and the baseline in a trial.
-    pub sides: Option<[String; 2]>,
     /// Measures each wait in run queues with BPF programs: always, or if they can be loaded. `None`: the kernel's sums.
     pub latency: Option<Bpf>,
     /// True to drop the rows of programs that have exited, for jobs that run without an end.
     pub forgetful: bool,
-    /// File name of the control socket, in the folder of journals.
-    pub socket: String,
     /// Listener that serves metrics to Prometheus; `None` to serve none.
     pub metrics: Option<Door>,
-    /// State shared with the control socket and with other threads.
-    pub control: RunControl,
+}
+
+impl Job {
+    /// Creates a job that decides every 100 ms until the programs end. `spec` names the policy for messages and records.
+    pub fn new(spec: String, policy: Box<dyn Policy>, control: RunControl, socket: String) -> Self {
+        Self {
+            spec,
+            policy,
+            socket,
+            control,
+            placing: Placing::default(),
+            driver: DriverConfig {
+                period: Nanos::from_millis(100),
+                until: Nanos::NEVER,
+            },
+            seed: 1,
+            record: None,
+            tell: None,
+            ab_trial: None,
+            latency: None,
+            forgetful: false,
+            metrics: None,
+        }
+    }
+
+    /// Returns the engine to use: affinity masks instead of `auto` if the policy places no threads.
+    fn engine(&self) -> EngineName {
+        match self.placing.engine {
+            EngineName::Auto if reach::places_nothing(&self.spec) => EngineName::Affinity,
+            given => given,
+        }
+    }
 }
 
 pub struct JobResult {
@@ -115,15 +152,14 @@ type OpenParts = Arc<Mutex<Option<OpenRun>>>;
 /// The job cannot begin or go on, or the policy does not return from a call: all threads are then released.
 pub fn conduct(
     job: Job,
-    policy: Box<dyn Policy>,
     here: SteeredMachine,
     programs: SteeredPrograms,
 ) -> anyhow::Result<JobResult> {
-    let clock = CallClock::new();
+    let calls = PolicyCalls::default();
     let open = OpenParts::default();
-    let (timing, opened) = (clock.clone(), Arc::clone(&open));
-    let done = watched(&clock, HOPELESS, move || {
-        steer((job, policy), &here, programs, timing, &opened)
+    let (own_calls, opened) = (calls.clone(), Arc::clone(&open));
+    let done = watched(&calls, HOPELESS, move || {
+        steer(job, &here, programs, own_calls, &opened)
     });
     let open = open.lock().unwrap_or_else(PoisonError::into_inner).take();
     match done.context("cannot start a thread for decisions")? {
@@ -137,23 +173,26 @@ pub fn conduct(
 
 /// Runs a steering job on this thread.
 fn steer(
-    (job, policy): (Job, Box<dyn Policy>),
+    job: Job,
     here: &SteeredMachine,
     mut programs: SteeredPrograms,
-    clock: CallClock,
+    calls: PolicyCalls,
     open: &OpenParts,
 ) -> anyhow::Result<JobResult> {
-    if job.steal_above.is_some() && job.engine == EngineName::Affinity {
+    let Placing {
+        steal_above, dry, ..
+    } = job.placing;
+    if steal_above.is_some() && job.placing.engine == EngineName::Affinity {
         return Err(SteeringError::NoQueues.into());
     }
-    job.control.lock().stealing.set_above(job.steal_above);
+    job.control.lock().stealing.set_above(steal_above);
     let latency = run_queue_latency(job.latency)?;
     // Declared before the engine, so it is dropped after the engine.
-    let _cleanup = if job.dry { None } else { cleanup::start() };
+    let _cleanup = if dry { None } else { cleanup::start() };
     let workload = std::mem::take(&mut programs.workload);
-    let mut engine = engine(&job, here, policy.as_ref(), workload)?;
+    let mut engine = engine(&job, here, workload)?;
     let manifest = manifest(&job, here, &programs, engine.placers());
-    let switches = policy.needs().switches;
+    let switches = job.policy.needs().switches;
     let record = job.record.as_deref();
     let collector = record.map(|dir| collector(dir, manifest, switches));
     let collector = collector.transpose()?;
@@ -172,9 +211,9 @@ fn steer(
         _server: server,
         _file: file,
     });
-    let period = Duration::from_nanos(job.period.0);
-    let policy = (job.spec.as_str(), policy);
-    let mut policy = Supervisor::new(policy, &here.topology, &job.control, period, clock);
+    let period = Duration::from_nanos(job.driver.period.0);
+    let policy = (job.spec.as_str(), job.policy);
+    let mut policy = Supervisor::new(policy, &here.topology, &job.control, period, calls);
     let counters = VirtualCounters::new(
         Path::new("/"),
         here.numbers.clone(),
@@ -184,15 +223,11 @@ fn steer(
     job.control.lock().decision_request = Some(engine.decision_request()?);
     let mut executables = Executables::new(record.is_some());
     let mut waits = WaitCollector::new(latency, job.ab_trial.clone());
-    let driver = DriverConfig {
-        period: job.period,
-        until: job.until,
-    };
     let elapsed = drive(
         &mut engine,
         &mut policy,
         &mut [&mut tally, &mut executables, &mut waits],
-        driver,
+        job.driver,
         &mut policy_rng(job.seed),
     )?;
     if let Some(why) = engine.blindness() {
@@ -209,7 +244,7 @@ fn steer(
     // Dropping the engine restores all settings; it comes first, because the steps below may fail.
     drop(engine);
     if let (Some(collector), Some(dir)) = (collector, record) {
-        let found = found(&waits, job.ab_trial.as_ref(), job.sides.as_ref())?;
+        let found = found(&waits, job.ab_trial.as_ref())?;
         collector.finish(&outcome, executables.found(), found)?;
         say!("record in {}", dir.display());
     }
@@ -235,12 +270,8 @@ fn collector(dir: &Path, manifest: Manifest, switches: bool) -> anyhow::Result<L
 fn found(
     waits: &WaitCollector,
     ab_trial: Option<&AbTrial>,
-    sides: Option<&[String; 2]>,
 ) -> serde_json::Result<Vec<(String, String)>> {
-    let mut found = vec![(
-        "waits".to_owned(),
-        waits.for_record(sides.map(|both| both.each_ref().map(String::as_str)))?,
-    )];
+    let mut found = vec![("waits".to_owned(), waits.for_record()?)];
     if let Some(ab_trial) = ab_trial {
         found.push(("trial".to_owned(), ab_trial.found()?));
     }
@@ -268,14 +299,10 @@ fn run_queue_latency(bpf: Option<Bpf>) -> anyhow::Result<LatencySource> {
     Ok(LatencySource::sums(&Whose::default(), why))
 }
 
-fn engine(
-    job: &Job,
-    here: &SteeredMachine,
-    policy: &dyn Policy,
-    workload: LiveWorkload,
-) -> anyhow::Result<LiveEngine> {
+fn engine(job: &Job, here: &SteeredMachine, workload: LiveWorkload) -> anyhow::Result<LiveEngine> {
+    let (policy, period) = (job.policy.as_ref(), job.driver.period);
     let signals = EndSignals::listen().context("cannot listen for signals")?;
-    let counters = here.counters(policy, job.period)?;
+    let counters = here.counters(policy, period)?;
     counters.tell(&job.spec);
     if counters.sets.is_none() {
         say!(
@@ -287,17 +314,17 @@ fn engine(
         topology: Arc::clone(&here.topology),
         numbers: here.numbers.clone(),
         counters: counters.sets,
-        period: job.period,
-        dry: job.dry,
+        period,
+        dry: job.placing.dry,
         bpf: loader(Bpf::Auto),
     };
     let events = policy.needs().events || job.record.is_some();
-    let scheduler = scheduler(chosen(job), &affinity, events, job.steal_above)?;
+    let scheduler = scheduler(job.engine(), &affinity, events, job.placing.steal_above)?;
     let config = LiveConfig {
         affinity,
         journals: journal_folder(),
         root: "/".into(),
-        recount: Some(here.recount(policy, job.period)),
+        recount: Some(here.recount(policy, period)),
         stealing: job.control.lock().stealing.clone(),
         signals,
         say: |what| say!("{what}"),
@@ -313,13 +340,13 @@ fn manifest(
 ) -> Manifest {
     let machine = (here.machine.name.as_str(), here.text.as_str());
     let workload = (programs.name.as_str(), programs.text.as_str());
-    let options = [("observe".to_owned(), job.dry.to_string())];
+    let options = [("observe".to_owned(), job.placing.dry.to_string())];
     let manifest = Manifest::new(
         machine,
         workload,
         &job.spec,
         job.seed,
-        job.period,
+        job.driver.period,
         options,
         BTreeMap::new(),
     );

@@ -23,7 +23,7 @@ use nix::unistd::gettid;
 
 use super::rivals::{Look, RivalWatch};
 use super::summary::SteeringSummary;
-use super::watchdog::CallClock;
+use super::watchdog::PolicyCalls;
 
 /// Number of consecutive late decisions after which a policy is dropped.
 const MOST_LATE: u32 = 5;
@@ -164,17 +164,17 @@ pub struct Supervisor {
     left: BTreeSet<ThreadId>,
     /// Placement state of the policy, to restore after a pause.
     said: PlacementState,
-    clock: CallClock,
+    calls: PolicyCalls,
 }
 
 impl Supervisor {
-    /// Supervises a policy, whose calls `clock` times.
+    /// Supervises a policy, whose calls are visible in `calls`.
     pub fn new(
         (spec, inner): (&str, Box<dyn Policy>),
         topology: &Arc<Topology>,
         control: &RunControl,
         period: Duration,
-        clock: CallClock,
+        calls: PolicyCalls,
     ) -> Self {
         {
             let mut shared = control.lock();
@@ -197,7 +197,7 @@ impl Supervisor {
             rivals: RivalWatch::new(Path::new("/")),
             left: BTreeSet::new(),
             said: PlacementState::default(),
-            clock,
+            calls,
         }
     }
 
@@ -215,7 +215,8 @@ impl Supervisor {
         drop(shared);
         if let Some(Exchange { spec, why }) = pending {
             // The request was parsed when it arrived.
-            if let Ok(policy) = countersteer_policies::parse(&spec, &self.topology) {
+            let parse = || countersteer_policies::parse(&spec, &self.topology);
+            if let Ok(policy) = self.calls.call(parse) {
                 (self.inner, self.late, let_go) = (policy, 0, true);
                 self.failed = None;
                 self.said = PlacementState::default();
@@ -239,7 +240,8 @@ impl Supervisor {
     /// Passes the parameters of a specification to the policy.
     fn tune(&mut self, spec: &str) -> Result<(), PolicyError> {
         let (_, params) = countersteer_policies::params(spec)?;
-        self.inner.tune(&params, &self.topology)
+        let (inner, topology) = (&mut self.inner, &self.topology);
+        self.calls.call(|| inner.tune(&params, topology))
     }
 
     /// Replaces the policy by Linux's own scheduler.
@@ -271,7 +273,9 @@ impl Supervisor {
         }
         let begun = Instant::now();
         let had_waited = waited_for_cpu();
-        let decided = catch_unwind(AssertUnwindSafe(|| decide(self.inner.as_mut(), view, rng)));
+        let inner = self.inner.as_mut();
+        let call = || catch_unwind(AssertUnwindSafe(|| decide(inner, view, rng)));
+        let decided = self.calls.call(call);
         let placement = match decided {
             Ok(placement) => placement,
             Err(payload) => {
@@ -315,21 +319,13 @@ impl Policy for Supervisor {
     fn switched(&mut self, ended: &[Span]) {
         let inner = &mut self.inner;
         let call = || catch_unwind(AssertUnwindSafe(|| inner.switched(ended)));
-        if let Err(payload) = self.clock.time(call) {
+        if let Err(payload) = self.calls.call(call) {
             let said = panic_text(payload.as_ref());
             self.failed = Some(said.map_or("it panicked".into(), |t| format!("it failed: {t}")));
         }
     }
 
     fn decide(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
-        let clock = self.clock.clone();
-        clock.time(|| self.next(view, rng))
-    }
-}
-
-impl Supervisor {
-    /// Obeys requests and asks the policy, unless it is paused.
-    fn next(&mut self, view: &mut View<'_>, rng: &mut PolicyRng) -> Placement {
         let was_paused = self.paused;
         let let_go = self.obey();
         let mut placement = Placement::default();
@@ -349,7 +345,9 @@ impl Supervisor {
         }
         placement
     }
+}
 
+impl Supervisor {
     /// Leaves threads to another scheduler, each once, with the reason.
     fn leave(&mut self, placement: &mut Placement, view: &View<'_>, all: bool, why: &str) {
         self.left.retain(|id| !all && view.lives(*id));

@@ -51,12 +51,12 @@ impl WaitCollector {
         programs.into_iter().filter_map(of).collect()
     }
 
-    /// Returns the run-queue latency by arm and program as JSON, for a record. In a trial, `names` are those of policy and
-    /// baseline.
-    pub fn for_record(&self, names: Option<[&str; 2]>) -> serde_json::Result<String> {
+    /// Returns the run-queue latency by arm and program as JSON, for a record.
+    pub fn for_record(&self) -> serde_json::Result<String> {
+        let names = self.ab_trial.as_ref().map(AbTrial::names);
         let row = |((side, program), waits): (&(usize, Arc<str>), &host::Waits)| {
             Some(RecordedWaits {
-                side: names.map_or("", |names| names[*side]),
+                side: names.map_or("", |names| &names[*side]),
                 program: program.to_string(),
                 wait: Wait::of(waits)?,
             })
@@ -135,13 +135,23 @@ impl Recorder for WaitCollector {
 
 #[cfg(test)]
 mod tests {
+    use countersteer_model::trial::TrialPlan;
+
     use super::*;
 
     #[test]
     fn sides_of_a_trial_are_distinguished_and_programs_are_not() {
         let none = countersteer_sysfs::waits::Whose::default();
         let latency = LatencySource::sums(&none, "x".into());
-        let mut waits = WaitCollector::new(latency, None);
+        let plan = TrialPlan {
+            policy: Nanos(1),
+            baseline: Nanos(1),
+            settle: 0.0,
+            confidence: 0.95,
+            margin: 0.0,
+        };
+        let trial = AbTrial::new(plan).between("hsf", "linux");
+        let mut waits = WaitCollector::new(latency, Some(trial));
         let name: Arc<str> = "p".into();
         let of = |times, total_ns| host::Waits {
             times,
@@ -154,7 +164,7 @@ mod tests {
         let [policy, baseline] = waits.by_side().map(Option::unwrap);
         assert_eq!((policy.times, baseline.times), (2, 1));
         assert!((waits.found()["p"].mean_ms - 3.0).abs() < 1e-9);
-        let text = waits.for_record(Some(["hsf", "linux"])).unwrap();
+        let text = waits.for_record().unwrap();
         let record: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(record["rows"][1]["side"], "linux");
         assert!(!text.contains("p99_ms"), "{text}");

@@ -10,63 +10,55 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::{Duration, Instant};
-
-/// States of a [`CallClock`] that are no time.
-const IDLE: u64 = 0;
-const GIVEN_UP: u64 = u64::MAX;
+use std::time::Duration;
 
 /// Size of the thread's stack in bytes: as large as a main thread usually has, for policies that recurse.
 const STACK_BYTES: usize = 8 << 20;
 
-/// Clock of the calls of a policy.
-#[derive(Clone)]
-pub struct CallClock {
-    /// Start of the current call in milliseconds since `created`, or one of the other states.
-    begun_ms: Arc<AtomicU64>,
-    created: Instant,
-}
+/// Number of looks at a call after which it is given up. A time would also pass while this process is stopped.
+const LOOKS: u32 = 10;
+
+/// Calls of a policy, as seen by another thread.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyCalls(Arc<AtomicU64>);
+
+/// State of the calls once one was given up. Otherwise they have an odd number during a call, and an even one between two calls.
+const GIVEN_UP: u64 = u64::MAX;
 
 /// Payload with which the thread of a call that was given up unwinds.
 struct LeftBehind;
 
-impl CallClock {
-    pub fn new() -> Self {
-        Self {
-            begun_ms: Arc::default(),
-            created: Instant::now(),
-        }
-    }
-
+impl PolicyCalls {
     /// Calls a policy. Unwinds if the call was given up meanwhile.
-    pub fn time<T>(&self, call: impl FnOnce() -> T) -> T {
-        self.begun_ms.store(self.now_ms().max(1), Ordering::SeqCst);
+    pub fn call<T>(&self, call: impl FnOnce() -> T) -> T {
+        let number = self.0.load(Ordering::SeqCst) + 1;
+        self.0.store(number, Ordering::SeqCst);
         let result = call();
-        if self.begun_ms.swap(IDLE, Ordering::SeqCst) == GIVEN_UP {
+        if !self.replace(number, number + 1) {
             resume_unwind(Box::new(LeftBehind));
         }
         result
     }
 
-    fn now_ms(&self) -> u64 {
-        self.created.elapsed().as_millis() as u64
+    /// Returns the number of the current call; `None` between calls.
+    fn current(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::SeqCst)).filter(|number| number % 2 == 1)
     }
 
-    /// Gives the current call up if it has taken longer than `limit`. Returns true if it has; it has then no effect any more.
-    fn give_up(&self, limit: Duration) -> bool {
-        let begun_ms = self.begun_ms.load(Ordering::SeqCst);
-        let is_late = begun_ms != IDLE
-            && u128::from(self.now_ms().saturating_sub(begun_ms)) > limit.as_millis();
-        // A call that returns at this moment is not given up.
-        is_late
-            && self
-                .begun_ms
-                .compare_exchange(begun_ms, GIVEN_UP, Ordering::SeqCst, Ordering::SeqCst)
-                .is_ok()
+    /// Gives a call up, which has no effect any more when it returns. Returns false if it has returned.
+    fn give_up(&self, number: u64) -> bool {
+        self.replace(number, GIVEN_UP)
+    }
+
+    fn replace(&self, before: u64, after: u64) -> bool {
+        let replaced = self
+            .0
+            .compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst);
+        replaced.is_ok()
     }
 }
 
-/// Works on a thread of its own and returns the result. Returns `None` if a call of `clock` takes longer than `limit`.
+/// Works on a thread of its own and returns the result. Returns `None` if one of the `calls` takes longer than `limit`.
 ///
 /// # Errors
 /// The thread cannot be created.
@@ -74,7 +66,7 @@ impl CallClock {
 /// # Panics
 /// Panics as the work does.
 pub fn watched<T: Send + 'static>(
-    clock: &CallClock,
+    calls: &PolicyCalls,
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<Option<T>> {
@@ -86,15 +78,21 @@ pub fn watched<T: Send + 'static>(
             // Without a receiver, the work was given up after its last call.
             let _ = done.send(work());
         })?;
+    let (mut call, mut looks) = (None, 0);
     loop {
-        match result.recv_timeout(limit / 10) {
+        match result.recv_timeout(limit / LOOKS) {
             Ok(result) => {
                 // Everything that the thread holds is dropped.
                 let _ = worker.join();
                 return Ok(Some(result));
             }
-            Err(RecvTimeoutError::Timeout) if clock.give_up(limit) => return Ok(None),
-            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Timeout) => {
+                let before = std::mem::replace(&mut call, calls.current());
+                looks = if call == before { looks + 1 } else { 0 };
+                if looks >= LOOKS && call.is_some_and(|call| calls.give_up(call)) {
+                    return Ok(None);
+                }
+            }
             Err(RecvTimeoutError::Disconnected) => match worker.join() {
                 Ok(()) => unreachable!("the thread sends before it ends"),
                 Err(payload) => resume_unwind(payload),
@@ -107,6 +105,7 @@ pub fn watched<T: Send + 'static>(
 mod tests {
     use std::sync::Mutex;
     use std::sync::mpsc::Receiver;
+    use std::time::Instant;
 
     use super::*;
 
@@ -123,14 +122,14 @@ mod tests {
 
     #[test]
     fn work_ends_with_its_result_or_its_panic() {
-        let clock = CallClock::new();
-        let timed = clock.clone();
-        let sum = move || (1..=4).map(|n| timed.time(|| n)).sum::<u32>();
-        assert_eq!(watched(&clock, LIMIT, sum).unwrap(), Some(10));
-        let timed = clock.clone();
+        let calls = PolicyCalls::default();
+        let own = calls.clone();
+        let sum = move || (1..=4).map(|n| own.call(|| n)).sum::<u32>();
+        assert_eq!(watched(&calls, LIMIT, sum).unwrap(), Some(10));
+        let own = calls.clone();
         let unwound = std::panic::catch_unwind(move || {
-            watched(&clock, LIMIT, move || {
-                timed.time(|| resume_unwind(Box::new("on purpose")))
+            watched(&calls, LIMIT, move || {
+                own.call(|| resume_unwind(Box::new("on purpose")))
             })
         });
         assert_eq!(
@@ -142,32 +141,32 @@ mod tests {
 
     #[test]
     fn long_work_of_short_calls_is_not_given_up() {
-        let clock = CallClock::new();
-        let timed = clock.clone();
+        let calls = PolicyCalls::default();
+        let own = calls.clone();
         let work = move || {
             for _ in 0..40 {
-                timed.time(|| thread::sleep(LIMIT / 20));
+                own.call(|| thread::sleep(LIMIT / 20));
                 thread::sleep(LIMIT / 20);
             }
             thread::sleep(LIMIT * 2);
         };
-        assert_eq!(watched(&clock, LIMIT, work).unwrap(), Some(()));
+        assert_eq!(watched(&calls, LIMIT, work).unwrap(), Some(()));
     }
 
     #[test]
     fn a_call_without_an_end_is_given_up_and_has_no_effect_when_it_ends_after_all() {
-        let clock = CallClock::new();
-        let timed = clock.clone();
+        let calls = PolicyCalls::default();
+        let own = calls.clone();
         let (go_on, wait) = channel();
         let (said, heard): (_, Receiver<&str>) = channel();
         let wait = Mutex::new(wait);
         let work = move || {
             let held = Held(said);
-            timed.time(|| wait.lock().unwrap().recv().unwrap());
+            own.call(|| wait.lock().unwrap().recv().unwrap());
             held.0.send("continued").unwrap();
         };
         let begun = Instant::now();
-        assert_eq!(watched(&clock, LIMIT, work).unwrap(), None);
+        assert_eq!(watched(&calls, LIMIT, work).unwrap(), None);
         assert!(begun.elapsed() > LIMIT);
         assert!(heard.try_recv().is_err(), "the thread is in its call");
         go_on.send(()).unwrap();

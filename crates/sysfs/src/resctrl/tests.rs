@@ -213,3 +213,19 @@ fn no_line_makes_it_fall() {
         }
     });
 }
+
+#[test]
+fn runs_of_one_process_have_different_groups() {
+    let root = machine();
+    let mut resctrl = Resctrl::over(root.path(), Box::new(Pretend::new(9)));
+    let mut made = Vec::new();
+    for _ in 0..2 {
+        let mut next = 0;
+        let named = |n: u32| resctrl.monitoring_group(&n.to_string());
+        let group = unused(&mut next, named);
+        resctrl.make(&group).unwrap();
+        made.push((group, next));
+    }
+    assert_ne!(made[0].0, made[1].0);
+    assert_eq!((made[0].1, made[1].1), (1, 2));
+}

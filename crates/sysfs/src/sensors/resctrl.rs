@@ -64,7 +64,8 @@ struct Monitoring {
     order: VecDeque<u32>,
     /// Groups without a thread; the one free for longest comes first.
     free: VecDeque<PathBuf>,
-    made: u32,
+    /// Number in the next group's name.
+    next: u32,
     exhausted: bool,
 }
 
@@ -78,7 +79,7 @@ impl Monitoring {
             of: HashMap::new(),
             order: VecDeque::new(),
             free: VecDeque::new(),
-            made: 0,
+            next: 0,
             exhausted: false,
         };
         // The first group is made now, so that an error appears at once and not at the first thread.
@@ -88,9 +89,9 @@ impl Monitoring {
     }
 
     fn make(&mut self) -> Result<PathBuf, Unavailable> {
-        let path = self.resctrl.monitoring_group(&self.made.to_string());
+        let named = |n: u32| self.resctrl.monitoring_group(&n.to_string());
+        let path = resctrl::unused(&mut self.next, named);
         self.resctrl.make(&path)?;
-        self.made += 1;
         Ok(path)
     }
 

@@ -16,7 +16,7 @@ use countersteer_sim::progress::synthetic::{self, profile};
 use countersteer_sysfs::waits::{MeasuredWaits, Waits};
 
 use super::super::supervisor::Supervisor;
-use super::super::watchdog::CallClock;
+use super::super::watchdog::PolicyCalls;
 use super::*;
 
 const PERIOD: Nanos = Nanos::from_millis(100);
@@ -143,7 +143,7 @@ fn conduct(spec: &str) -> (String, Option<String>, [Option<u64>; 2]) {
         &topology,
         &control,
         period,
-        CallClock::new(),
+        PolicyCalls::default(),
     );
     let mut rng = policy_rng(1);
     let config = DriverConfig {

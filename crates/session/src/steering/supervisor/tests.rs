@@ -103,7 +103,13 @@ fn supervising(policy: Box<dyn Policy>) -> (Supervisor, RunControl) {
     let control = RunControl::default();
     let period = Duration::from_millis(1);
     let policy = ("test", policy);
-    let supervisor = Supervisor::new(policy, &topology(), &control, period, CallClock::new());
+    let supervisor = Supervisor::new(
+        policy,
+        &topology(),
+        &control,
+        period,
+        PolicyCalls::default(),
+    );
     (supervisor, control)
 }
 
