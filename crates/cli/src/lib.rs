@@ -10,6 +10,7 @@ mod command;
 mod live_table;
 mod output;
 mod progress;
+mod signals;
 mod sim_args;
 mod top;
 mod values;
@@ -61,7 +62,7 @@ pub fn steer_words(words: &[OsString]) -> ExitCode {
     if command::internal::guarded(words) {
         return ExitCode::SUCCESS;
     }
-    interrupt::own_process();
+    signals::own_process();
     notice::show_by(progress::SHOWN);
     if let Err(error) = interrupt::survive_limits() {
         return complain(&error);

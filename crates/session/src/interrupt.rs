@@ -1,15 +1,14 @@
-//! Handling of SIGINT and SIGTERM: ends child processes, deletes temporary files, and prints a message.
+//! Child processes and temporary folders of this process, which a program ends and deletes when a signal interrupts it.
 //!
-//! Input: the existing [`Helper`] processes and [`TemporaryFolder`] folders. Output: the end of this process, with the signal's exit
-//! code. This applies only if the process is `steer`; a program that embeds `steer` handles its own signals. Commands that
-//! steer or count handle signals themselves.
+//! Input: [`Helper`] processes and [`TemporaryFolder`] folders. Output: their end, by a drop or by [`release`]. Handlers of signals
+//! are the program's. Sessions that steer or count listen for signals while they run.
 
 use std::fmt::Display;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -17,36 +16,17 @@ use countersteer_files::scratch::Scratch;
 use countersteer_lab::error::{FaultKind, failure};
 use countersteer_profiler::this_program;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGXFSZ};
-use signal_hook::iterator::Signals;
-use signal_hook::low_level::signal_name;
 
 /// Time limit for a child process to exit after SIGINT, before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 
 const CANNOT_LISTEN: &str = "cannot listen for signals";
 
-static OWN_PROCESS: AtomicBool = AtomicBool::new(false);
-static LISTENS: Once = Once::new();
 static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 static LEFT: Mutex<Leftovers> = Mutex::new(Leftovers {
     helpers: Vec::new(),
     folders: Vec::new(),
 });
-
-/// Function that prints the partial result of an interrupted command; returns `false` if there is no result.
-type Partial = Box<dyn FnOnce() -> bool + Send>;
-
-static PARTIAL: Mutex<Option<Partial>> = Mutex::new(None);
-
-/// Registers a function that prints a partial result if the command is interrupted.
-pub fn keep_partial(report: impl FnOnce() -> bool + Send + 'static) {
-    *locked(&PARTIAL) = Some(Box::new(report));
-}
-
-/// Declares that the result is complete, so a later interrupt prints no partial result.
-pub fn complete() {
-    *locked(&PARTIAL) = None;
-}
 
 /// Child processes and temporary folders to release when a command is interrupted.
 struct Leftovers {
@@ -57,25 +37,6 @@ struct Leftovers {
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic of another thread leaves the data valid, so a poisoned lock is used like any other.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Declares that this process is `steer` itself, so it may install signal handlers.
-pub fn own_process() {
-    OWN_PROCESS.store(true, Ordering::Relaxed);
-}
-
-/// Installs a handler that cleans up and ends this process on SIGINT (Ctrl-C) and SIGTERM. Only the first call has an effect. A
-/// process other than `steer` gets no handler.
-///
-/// # Errors
-/// The handler cannot be installed.
-pub fn listen() -> anyhow::Result<()> {
-    if !OWN_PROCESS.load(Ordering::Relaxed) {
-        return Ok(());
-    }
-    let mut result = Ok(());
-    LISTENS.call_once(|| result = start());
-    result.context(CANNOT_LISTEN)
 }
 
 /// Returns a flag that becomes true on SIGINT (Ctrl-C), SIGTERM or SIGHUP. These signals no longer end this process.
@@ -108,21 +69,21 @@ pub fn survive_closed_pipes() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn start() -> io::Result<()> {
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&INTERRUPTED))?;
-    }
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
-    std::thread::spawn(move || {
-        if let Some(signal) = signals.forever().next() {
-            end(signal);
-        }
-    });
-    Ok(())
+/// Returns a flag that a program's signal handler sets before it calls [`release`]. A thread that then sees the end of a helper
+/// process waits for this process's end: the helper has ended by the same signal, and its end is no error to report.
+#[must_use]
+pub fn interrupted() -> Arc<AtomicBool> {
+    Arc::clone(&INTERRUPTED)
 }
 
-fn end(signal: i32) {
-    // The lock is held until the process exits, so no further helper can start.
+/// Right to start helper processes and to create folders, which others lack while this value exists.
+pub struct Released {
+    _left: MutexGuard<'static, Leftovers>,
+}
+
+/// Ends all helper processes and deletes all temporary folders of this process, which is about to exit.
+#[must_use = "other threads may start helpers again"]
+pub fn release() -> Released {
     let mut left = locked(&LEFT);
     for helper in left.helpers.drain(..) {
         finish(&mut locked(&helper));
@@ -131,28 +92,7 @@ fn end(signal: i32) {
         // If a folder cannot be deleted, the system's cleanup of temporary files deletes it.
         let _ = std::fs::remove_dir_all(&folder);
     }
-    // Clears the line, because a progress bar may be visible.
-    let clear = if io::stderr().is_terminal() {
-        "\r\x1b[2K"
-    } else {
-        ""
-    };
-    eprint!("{clear}");
-    let reported = locked(&PARTIAL).take().is_some_and(|report| report());
-    said(signal, reported);
-    std::process::exit(128 + signal);
-}
-
-/// Reports that a signal ended the command, and if the result is partial or missing. Returns the exit code.
-pub fn said(signal: i32, reported: bool) -> ExitCode {
-    let name = signal_name(signal).unwrap_or("a signal");
-    let result = if reported {
-        "the result is partial"
-    } else {
-        "there is no result"
-    };
-    say!("interrupted by {name}: {result}");
-    ExitCode::from((128 + signal) as u8)
+    Released { _left: left }
 }
 
 /// Sends SIGINT to a process and waits for its exit; kills the process after the time limit.

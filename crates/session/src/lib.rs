@@ -2,8 +2,8 @@
 //!
 //! Input: programs or processes of this machine, and a request. Output: results, records, and errors with kinds. Nothing here
 //! parses a command line. Recorders, the cleanup after a killed run and whole runs of a trial are processes of their own. For
-//! them, a program names the `steer` of this version ([`this_program::set_steer`]). [`notice`] passes on what a user should know meanwhile. Only [`interrupt`] writes to stderr and ends the
-//! process, after a signal, and only in a program that calls [`interrupt::own_process`].
+//! them, a program names the `steer` of this version ([`this_program::set_steer`]). [`notice`] passes on what a user should know
+//! meanwhile. No function writes to stdout or stderr, or ends the process.
 
 #[macro_use]
 pub mod notice;

@@ -24,8 +24,8 @@ use crate::bench::runner::CommandRunner;
 use crate::bench::series::{ArmSeries, BenchArm, Conditions, MeasuredArm, SeriesLimits, measure};
 use crate::counted::{self, RequestedMetrics};
 use crate::error::{FaultKind, failure};
-use crate::interrupt;
 use crate::output::check_writable;
+use crate::signals;
 use crate::steering::here::SteeredMachine;
 use crate::values::{percent, time};
 
@@ -123,7 +123,7 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     if is_known {
         tell(args, &findings)?;
     }
-    Ok(signal.map_or(ExitCode::SUCCESS, |s| interrupt::said(s, is_known)))
+    Ok(signal.map_or(ExitCode::SUCCESS, |s| signals::said(s, is_known)))
 }
 
 /// Every command on every place, in the order of the command line.

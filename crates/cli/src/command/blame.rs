@@ -14,7 +14,7 @@ use super::{print, print_json};
 use crate::error::{FaultKind, failure};
 use crate::recorded::load_workload;
 use crate::sim_args::SimArgs;
-use crate::{interrupt, library};
+use crate::{library, signals};
 
 /// Placement policies that are tried as remedies by default.
 const PLACES: &str = "mpi,joint";
@@ -49,7 +49,7 @@ pub struct BlameArgs {
 
 /// Runs `steer blame`.
 pub fn run(args: &BlameArgs) -> anyhow::Result<()> {
-    interrupt::listen()?;
+    signals::listen()?;
     args.options.one_kernel()?;
     let experiment = experiment(args)?;
     let places: Vec<String> = args.instead.split(',').map(str::to_owned).collect();

@@ -21,7 +21,7 @@ use crate::output::{self, check_unused};
 use crate::recorded::load_workload;
 use crate::sim_args::{SimArgs, warn_of_cut, warn_of_unmet};
 use crate::values::specs;
-use crate::{interrupt, library, progress};
+use crate::{library, progress, signals};
 
 /// Arguments of `steer compare`.
 #[derive(Debug, clap::Args)]
@@ -79,7 +79,7 @@ pub struct CompareArgs {
 
 /// Runs `steer compare`.
 pub fn run(args: &CompareArgs) -> anyhow::Result<()> {
-    interrupt::listen()?;
+    signals::listen()?;
     let kernels = args.options.kernels();
     if kernels.len() > 1 {
         return kernels::compare(args, &kernels);

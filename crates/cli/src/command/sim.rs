@@ -11,7 +11,7 @@ use super::{print, print_json};
 use crate::output::RecordOut;
 use crate::recorded::load_workload;
 use crate::sim_args::{SimArgs, warn_of_cut, warn_of_unmet};
-use crate::{interrupt, library};
+use crate::{library, signals};
 
 /// Arguments of `steer sim`.
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,7 @@ pub struct SimulateArgs {
 
 /// Runs `steer sim`.
 pub fn run(args: &SimulateArgs) -> anyhow::Result<()> {
-    interrupt::listen()?;
+    signals::listen()?;
     args.options.one_kernel()?;
     let dir = args.record.place()?;
     let experiment = Experiment {

@@ -9,7 +9,7 @@ use super::{print, print_json};
 use crate::args::HereArgs;
 use crate::bench::threads::result::ThreadsResult;
 use crate::bench::threads::{Searched, ThreadsSearch};
-use crate::interrupt;
+use crate::signals;
 use crate::values::{percent, time};
 
 /// Arguments of `steer threads`.
@@ -90,7 +90,7 @@ pub fn run(args: &ThreadsArgs) -> anyhow::Result<ExitCode> {
         tell(args, findings)?;
     }
     let reported = findings.is_some();
-    Ok(signal.map_or(ExitCode::SUCCESS, |s| interrupt::said(s, reported)))
+    Ok(signal.map_or(ExitCode::SUCCESS, |s| signals::said(s, reported)))
 }
 
 fn tell(args: &ThreadsArgs, findings: &ThreadsResult) -> anyhow::Result<()> {

@@ -14,8 +14,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::print_json;
 use crate::args::{DecisionArgs, HereArgs, Whom};
 use crate::error::{FaultKind, failure};
-use crate::interrupt;
 use crate::output::{RecordOut, make_folder};
+use crate::signals;
 use crate::steering::job;
 use crate::steering::whole_runs::{self, MeasuredPairs, RunMeasure, RunsPlan, TrialSide};
 use crate::trial::{BlockTrial, TrialResult};
@@ -288,10 +288,11 @@ fn tell_whole_runs(plan: &RunsPlan<'_>, json: bool) -> anyhow::Result<ExitCode> 
         folder: plan.records.map(Path::to_owned),
         measured: Mutex::default(),
     });
+    signals::listen()?;
     let partial = Arc::clone(&runs);
-    interrupt::keep_partial(move || partial.tell().unwrap_or(false));
+    signals::keep_partial(move || partial.tell().unwrap_or(false));
     let done = whole_runs::run(plan, &runs.measured);
-    interrupt::complete();
+    signals::complete();
     done?;
     runs.tell()?;
     Ok(ExitCode::SUCCESS)

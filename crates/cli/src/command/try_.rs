@@ -16,8 +16,8 @@ use countersteer_report::table;
 use countersteer_session::advice::{Advice, Advised};
 
 use super::{print, print_json};
-use crate::interrupt;
 use crate::output;
+use crate::signals;
 use crate::values::time;
 
 /// Arguments of `steer try`, which recommends a policy for programs on this machine, with the expected gain.
@@ -60,7 +60,7 @@ pub struct TryArgs {
 
 /// Runs `steer try`.
 pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
-    interrupt::listen()?;
+    signals::listen()?;
     let commands = split(&args.commands)?;
     let advice = Advice {
         machine: args.machine.clone(),

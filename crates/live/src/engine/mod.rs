@@ -135,7 +135,7 @@ impl LiveEngine {
             workload,
             signals: config.signals,
             requests: None,
-            signatures: Signatures::default(),
+            signatures: Signatures::new(config.say),
             programs: LivePrograms::default(),
             counters: None,
             watched: Watched::default(),

@@ -31,10 +31,20 @@ struct ProgramSignatures {
 }
 
 /// Cache of signatures by version of the binary; `None` for a binary without one.
-#[derive(Default)]
-pub struct Signatures(FxHashMap<Version, Option<ProgramSignatures>>);
+pub struct Signatures {
+    found: FxHashMap<Version, Option<ProgramSignatures>>,
+    say: fn(&str),
+}
 
 impl Signatures {
+    /// Creates an empty cache. `say` receives a notice of each damaged signature.
+    pub fn new(say: fn(&str)) -> Self {
+        Self {
+            found: FxHashMap::default(),
+            say,
+        }
+    }
+
     /// Returns the signature of the program that a process currently executes; `None` if it has none.
     pub fn of_process(&mut self, pid: u32) -> Option<Signature> {
         Some(self.known(pid)?.whole)
@@ -53,15 +63,17 @@ impl Signatures {
             changed: (file.ctime(), file.ctime_nsec()),
             side_files_changed: store::last_change(),
         };
-        if let Some(known) = self.0.get(&version) {
+        if let Some(known) = self.found.get(&version) {
             return known.clone();
         }
-        if self.0.len() >= MOST {
-            self.0.clear();
+        if self.found.len() >= MOST {
+            self.found.clear();
         }
         let found = store::of_binary(&PROC.executable_link(pid)).unwrap_or_else(|error| {
             if let SignatureError::Foreign { .. } | SignatureError::Elf { .. } = error {
-                eprintln!("steer: {error}; it counts as a program without a signature");
+                (self.say)(&format!(
+                    "{error}; it counts as a program without a signature"
+                ));
             }
             None
         });
@@ -71,7 +83,7 @@ impl Signatures {
                 .map(|phase| Signature::of_counts(phase.misses))
                 .collect(),
         });
-        self.0.insert(version, known.clone());
+        self.found.insert(version, known.clone());
         known
     }
 }
@@ -113,7 +125,7 @@ mod tests {
                 other => break other.unwrap(),
             }
         };
-        let mut signatures = Signatures::default();
+        let mut signatures = Signatures::new(|_| {});
         let found = signatures.of_process(child.id());
         let phases = signatures.phases_of_process(child.id());
         let own = signatures.of_process(std::process::id());

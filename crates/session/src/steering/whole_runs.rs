@@ -24,7 +24,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::error::SteeringError;
 use super::here::usable;
-use crate::interrupt::{self, Helper, TemporaryFolder, unusable};
+use crate::interrupt::{Helper, TemporaryFolder, unusable};
 
 /// Arm of a trial: the policy, command prefix or scheduler under which the programs run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,7 +174,6 @@ pub fn run(plan: &RunsPlan<'_>, measured: &Mutex<MeasuredPairs>) -> anyhow::Resu
             usable(spec, &topology)?;
         }
     }
-    interrupt::listen()?;
     pairs(plan, measured, TemporaryFolder::folder("trial")?.path())
 }
 
