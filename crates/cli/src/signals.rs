@@ -6,7 +6,7 @@
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use anyhow::Context;
 use countersteer_session::say;
@@ -26,18 +26,17 @@ static PARTIAL: Mutex<Option<Partial>> = Mutex::new(None);
 
 /// Registers a function that prints a partial result if the command is interrupted.
 pub fn keep_partial(report: impl FnOnce() -> bool + Send + 'static) {
-    replace_partial(Some(Box::new(report)));
+    *partial() = Some(Box::new(report));
 }
 
 /// Declares that the result is complete, so a later interrupt prints no partial result.
 pub fn complete() {
-    replace_partial(None);
+    *partial() = None;
 }
 
-fn replace_partial(partial: Option<Partial>) -> Option<Partial> {
+fn partial() -> MutexGuard<'static, Option<Partial>> {
     // A panic of another thread leaves the data valid, so a poisoned lock is used like any other.
-    let mut known = PARTIAL.lock().unwrap_or_else(PoisonError::into_inner);
-    std::mem::replace(&mut *known, partial)
+    PARTIAL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Declares that this process is `steer` itself, so it may install signal handlers.
@@ -82,7 +81,9 @@ fn end(signal: i32) {
         ""
     };
     eprint!("{clear}");
-    let reported = replace_partial(None).is_some_and(|report| report());
+    // Also held until the process exits, so the command does not print its result as well.
+    let mut partial = partial();
+    let reported = partial.take().is_some_and(|report| report());
     said(signal, reported);
     std::process::exit(128 + signal);
 }

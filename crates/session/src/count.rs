@@ -224,9 +224,16 @@ impl Count {
         self.per == Some(RowPer::Total) && self.cpus.is_none()
     }
 
-    /// Returns an error if virtual counters are requested that are read per thread, and no threads are counted.
+    /// Returns an error if virtual counters of threads are requested, and no threads are counted. Without an interval, it is one as
+    /// well: most threads have ended when the counters are read.
     fn check_threads(&self, wanted: &Wanted, counted: &CountedMetrics) -> anyhow::Result<()> {
         let reads_threads = !self.by_cpu() && !self.together();
+        let once = self.interval.is_none() && counted.every.is_none();
+        if let (true, true, Some(name)) = (reads_threads, once, wanted.sensed_by_thread()) {
+            let remedy = "give one with -i, as in -i 100ms";
+            let why = format!("`{name}` is read per thread at the end of intervals: {remedy}");
+            return Err(failure(FaultKind::Usage, why));
+        }
         match wanted.by_thread(counted) {
             Some(name) if !reads_threads => {
                 let remedy = "it is for programs, -p or -t, without --per total";

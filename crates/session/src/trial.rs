@@ -103,8 +103,8 @@ impl BlockTrial {
     /// Runs the trial until the programs end, the time is over, it is decided, or a signal arrives.
     ///
     /// # Errors
-    /// A program, policy or machine does not exist or cannot be steered, or the record cannot be written. A policy does not return from
-    /// a decision.
+    /// A program, policy or machine does not exist or cannot be steered, or the record cannot be written. It is also an error if a
+    /// policy does not return from a decision.
     pub fn run(self) -> anyhow::Result<TrialResult> {
         job::restore()?;
         let here = SteeredMachine::look(self.machine.as_deref())?;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use crate::files;
 use crate::procfs::Procfs;
@@ -296,10 +297,16 @@ impl Resctrl {
         own(&self.mount, name)
     }
 
-    /// Returns the path of a monitoring group of this process, whose threads are monitored. The group is not created yet.
+    /// Returns the path of another control group of this kind, which no run of this process has had. The group is not created yet.
     #[must_use]
-    pub fn monitoring_group(&self, name: &str) -> PathBuf {
-        own(&self.mount.join("mon_groups"), name)
+    pub fn another_control_group(&self, kind: &str) -> PathBuf {
+        another(&self.mount, kind)
+    }
+
+    /// Returns the path of another monitoring group of this process, whose threads are monitored. The group is not created yet.
+    #[must_use]
+    pub fn another_monitoring_group(&self) -> PathBuf {
+        another(&self.mount.join("mon_groups"), "")
     }
 
     /// Makes a group.
@@ -417,12 +424,17 @@ fn own(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{PREFIX}{}-{name}", std::process::id()))
 }
 
-/// Returns the first path that does not exist, from number `next` on. Another run of this process may have groups, too.
-#[must_use]
-pub fn unused(next: &mut u32, path: impl Fn(u32) -> PathBuf) -> PathBuf {
+/// Numbers of the next groups, by folder and kind. A run undoes the groups in its journal at its end, so another run of this
+/// process must never have had the same ones.
+static NUMBERS: Mutex<BTreeMap<PathBuf, u32>> = Mutex::new(BTreeMap::new());
+
+fn another(folder: &Path, kind: &str) -> PathBuf {
+    let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let next = numbers.entry(folder.join(kind)).or_default();
     loop {
-        let path = path(*next);
+        let path = own(folder, &format!("{kind}{next}"));
         *next += 1;
+        // A killed process of the same PID may have left groups.
         if !path.exists() {
             return path;
         }

@@ -13,7 +13,7 @@ use countersteer_model::topology::{Group, GroupBy, Topology};
 use countersteer_model::units::{CpuId, GroupId};
 use countersteer_sysfs::files;
 use countersteer_sysfs::resctrl::{
-    self, Allocation, GroupFolders, MemoryBandwidthLimits, Resctrl, SchemataLine,
+    Allocation, GroupFolders, MemoryBandwidthLimits, Resctrl, SchemataLine,
 };
 use countersteer_sysfs::unavailable::Unavailable;
 
@@ -39,8 +39,6 @@ pub(super) struct ResourceShares {
     caches: BTreeMap<GroupId, (u32, u32)>,
     /// Classes by name.
     classes: BTreeMap<String, ResctrlClass>,
-    /// Number in the next group's name.
-    next: u32,
     /// Threads that another program has put into a resctrl group.
     left: BTreeSet<u32>,
 }
@@ -67,7 +65,6 @@ impl ResourceShares {
             bandwidth,
             caches,
             classes: BTreeMap::new(),
-            next: 0,
             left: BTreeSet::new(),
         })
     }
@@ -97,8 +94,7 @@ impl ResourceShares {
         for class in classes {
             let schemata = self.schemata(&class.shares, &mut free_ways, refused);
             if !self.classes.contains_key(&*class.name) {
-                let named = |n| self.resctrl.control_group(&format!("share{n}"));
-                let path = resctrl::unused(&mut self.next, named);
+                let path = self.resctrl.another_control_group("share");
                 journal.write(JournalEntry::Group(path.clone()))?;
                 if let Err(error) = self.resctrl.make(&path) {
                     refuse(refused, error);

@@ -67,7 +67,8 @@ pub(crate) fn undo_hanging(path: &Path) -> Restored {
         ..Restored::default()
     };
     let Ok(text) = std::fs::read_to_string(path) else {
-        return Restored::default();
+        restored.failed += 1;
+        return restored;
     };
     undo(&read(&text, &PROC.boot_id()), false, &mut restored);
     if restored.failed == 0 {

@@ -158,16 +158,23 @@ pub fn conduct(
     let calls = PolicyCalls::default();
     let open = OpenParts::default();
     let (own_calls, opened) = (calls.clone(), Arc::clone(&open));
-    let done = watched(&calls, HOPELESS, move || {
-        steer(job, &here, programs, own_calls, &opened)
-    });
-    let open = open.lock().unwrap_or_else(PoisonError::into_inner).take();
-    match done.context("cannot start a thread for decisions")? {
-        Some(done) => done,
-        None => {
-            let _ = open.map(|run| run.last_resort.release());
-            Err(SteeringError::StuckPolicy.into())
-        }
+    let work = move || steer(job, &here, programs, own_calls, &opened);
+    let done = watched(&calls, HOPELESS, work, || release(&open))
+        .context("cannot start a thread for decisions")?;
+    drop(taken(&open));
+    done.unwrap_or_else(|| Err(SteeringError::StuckPolicy.into()))
+}
+
+fn taken(open: &OpenParts) -> Option<OpenRun> {
+    open.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// Releases all threads of a run whose own thread hangs, and closes its control socket.
+fn release(open: &OpenParts) {
+    let Some(run) = taken(open) else { return };
+    let failed = run.last_resort.release().failed;
+    if failed > 0 {
+        say!("{failed} threads could not be restored; `steer restore` does so after this process");
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Input: a policy, and requests from the control socket. Output: its decisions. The supervisor drops a policy that panics, or
 //! whose decisions repeatedly take longer than a period. Then all threads are released, and Linux's own scheduler continues. A
-//! policy that never returns from a call cannot be interrupted; the [watchdog](super::watchdog) then ends the run.
+//! policy that never returns from a call cannot be interrupted; the watchdog then ends the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -211,18 +211,24 @@ impl Supervisor {
         let mut let_go = self.paused && !paused;
         let mut handed_over = false;
         let (pending, tuned) = (shared.pending.take(), shared.tuned.take());
-        // The code of policies is called without the lock, for which other threads would wait.
+        let before = shared.policy.clone();
+        if let Some(next) = &pending {
+            shared.policy.clone_from(&next.spec);
+        }
+        // A policy is created without the lock, for which the control socket would wait.
         drop(shared);
         if let Some(Exchange { spec, why }) = pending {
             // The request was parsed when it arrived.
             let parse = || countersteer_policies::parse(&spec, &self.topology);
-            if let Ok(policy) = self.calls.call(parse) {
-                (self.inner, self.late, let_go) = (policy, 0, true);
-                self.failed = None;
-                self.said = PlacementState::default();
-                let mut shared = self.control.lock();
-                (shared.policy, shared.dropped) = (spec, why);
-                handed_over = true;
+            match self.calls.call(parse) {
+                Ok(policy) => {
+                    (self.inner, self.late, let_go) = (policy, 0, true);
+                    self.failed = None;
+                    self.said = PlacementState::default();
+                    self.control.lock().dropped = why;
+                    handed_over = true;
+                }
+                Err(_) => self.control.lock().policy = before,
             }
         }
         if let Some(spec) = tuned
@@ -246,17 +252,14 @@ impl Supervisor {
 
     /// Replaces the policy by Linux's own scheduler.
     fn drop_policy(&mut self, why: String) {
-        let mut shared = self.control.lock();
-        say!(
-            "policy {} was dropped: {why}; Linux's own scheduler continues",
-            shared.policy
-        );
-        shared.dropped = Some(why);
-        "linux".clone_into(&mut shared.policy);
         if let Ok(linux) = countersteer_policies::parse("linux", &self.topology) {
             self.inner = linux;
         }
+        let mut shared = self.control.lock();
+        let dropped = std::mem::replace(&mut shared.policy, "linux".to_owned());
+        shared.dropped = Some(why.clone());
         drop(shared);
+        say!("policy {dropped} was dropped: {why}; Linux's own scheduler continues");
         self.ask_needs();
     }
 

@@ -2,13 +2,13 @@
 //!
 //! Input: work that calls a policy, and a time limit of each call. Output: the result of the work, or none if a call exceeded
 //! the limit. No thread can be interrupted, so the work's thread remains in that call. Should the call return after all, the
-//! thread unwinds: it makes no further change, and drops everything that it holds.
+//! thread unwinds: it drops everything that it holds, and makes no other change.
 
 use std::io;
 use std::panic::resume_unwind;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -20,7 +20,11 @@ const LOOKS: u32 = 10;
 
 /// Calls of a policy, as seen by another thread.
 #[derive(Clone, Debug, Default)]
-pub struct PolicyCalls(Arc<AtomicU64>);
+pub struct PolicyCalls {
+    state: Arc<AtomicU64>,
+    /// Held while a call is given up and its consequences are drawn.
+    giving_up: Arc<Mutex<()>>,
+}
 
 /// State of the calls once one was given up. Otherwise they have an odd number during a call, and an even one between two calls.
 const GIVEN_UP: u64 = u64::MAX;
@@ -31,10 +35,11 @@ struct LeftBehind;
 impl PolicyCalls {
     /// Calls a policy. Unwinds if the call was given up meanwhile.
     pub fn call<T>(&self, call: impl FnOnce() -> T) -> T {
-        let number = self.0.load(Ordering::SeqCst) + 1;
-        self.0.store(number, Ordering::SeqCst);
+        let number = self.state.load(Ordering::SeqCst) + 1;
+        self.state.store(number, Ordering::SeqCst);
         let result = call();
         if !self.replace(number, number + 1) {
+            drop(self.giving_up());
             resume_unwind(Box::new(LeftBehind));
         }
         result
@@ -42,23 +47,35 @@ impl PolicyCalls {
 
     /// Returns the number of the current call; `None` between calls.
     fn current(&self) -> Option<u64> {
-        Some(self.0.load(Ordering::SeqCst)).filter(|number| number % 2 == 1)
+        Some(self.state.load(Ordering::SeqCst)).filter(|number| number % 2 == 1)
     }
 
-    /// Gives a call up, which has no effect any more when it returns. Returns false if it has returned.
-    fn give_up(&self, number: u64) -> bool {
-        self.replace(number, GIVEN_UP)
+    /// Gives a call up, which has no effect any more when it returns, and calls `then`. Returns false if the call has returned.
+    fn give_up(&self, number: u64, then: impl FnOnce()) -> bool {
+        let _held = self.giving_up();
+        let given_up = self.replace(number, GIVEN_UP);
+        if given_up {
+            then();
+        }
+        given_up
+    }
+
+    fn giving_up(&self) -> MutexGuard<'_, ()> {
+        self.giving_up
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn replace(&self, before: u64, after: u64) -> bool {
-        let replaced = self
-            .0
-            .compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst);
+        let replaced =
+            self.state
+                .compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst);
         replaced.is_ok()
     }
 }
 
-/// Works on a thread of its own and returns the result. Returns `None` if one of the `calls` takes longer than `limit`.
+/// Works on a thread of its own and returns the result. Returns `None` if one of the `calls` takes longer than `limit`. Then
+/// `undo` undoes the work; should the call return meanwhile, its thread waits for that.
 ///
 /// # Errors
 /// The thread cannot be created.
@@ -69,6 +86,7 @@ pub fn watched<T: Send + 'static>(
     calls: &PolicyCalls,
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
+    undo: impl FnOnce(),
 ) -> io::Result<Option<T>> {
     let (done, result) = channel();
     let worker = thread::Builder::new()
@@ -79,6 +97,7 @@ pub fn watched<T: Send + 'static>(
             let _ = done.send(work());
         })?;
     let (mut call, mut looks) = (None, 0);
+    let mut undo = Some(undo);
     loop {
         match result.recv_timeout(limit / LOOKS) {
             Ok(result) => {
@@ -89,7 +108,8 @@ pub fn watched<T: Send + 'static>(
             Err(RecvTimeoutError::Timeout) => {
                 let before = std::mem::replace(&mut call, calls.current());
                 looks = if call == before { looks + 1 } else { 0 };
-                if looks >= LOOKS && call.is_some_and(|call| calls.give_up(call)) {
+                let undo = || undo.take().map_or((), |undo| undo());
+                if looks >= LOOKS && call.is_some_and(|call| calls.give_up(call, undo)) {
                     return Ok(None);
                 }
             }
@@ -103,7 +123,6 @@ pub fn watched<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
     use std::sync::mpsc::Receiver;
     use std::time::Instant;
 
@@ -125,12 +144,11 @@ mod tests {
         let calls = PolicyCalls::default();
         let own = calls.clone();
         let sum = move || (1..=4).map(|n| own.call(|| n)).sum::<u32>();
-        assert_eq!(watched(&calls, LIMIT, sum).unwrap(), Some(10));
+        assert_eq!(watched(&calls, LIMIT, sum, || {}).unwrap(), Some(10));
         let own = calls.clone();
         let unwound = std::panic::catch_unwind(move || {
-            watched(&calls, LIMIT, move || {
-                own.call(|| resume_unwind(Box::new("on purpose")))
-            })
+            let work = move || own.call(|| resume_unwind(Box::new("on purpose")));
+            watched(&calls, LIMIT, work, || {})
         });
         assert_eq!(
             unwound.unwrap_err().downcast_ref(),
@@ -150,7 +168,7 @@ mod tests {
             }
             thread::sleep(LIMIT * 2);
         };
-        assert_eq!(watched(&calls, LIMIT, work).unwrap(), Some(()));
+        assert_eq!(watched(&calls, LIMIT, work, || {}).unwrap(), Some(()));
     }
 
     #[test]
@@ -166,10 +184,16 @@ mod tests {
             held.0.send("continued").unwrap();
         };
         let begun = Instant::now();
-        assert_eq!(watched(&calls, LIMIT, work).unwrap(), None);
+        // The call returns while the work is undone.
+        let undo = || {
+            go_on.send(()).unwrap();
+            assert!(
+                heard.recv_timeout(LIMIT).is_err(),
+                "the thread waits until all is undone"
+            );
+        };
+        assert_eq!(watched(&calls, LIMIT, work, undo).unwrap(), None);
         assert!(begun.elapsed() > LIMIT);
-        assert!(heard.try_recv().is_err(), "the thread is in its call");
-        go_on.send(()).unwrap();
         assert_eq!(heard.recv(), Ok("dropped"), "and nothing before");
         assert!(heard.recv().is_err());
     }

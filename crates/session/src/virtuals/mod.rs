@@ -60,16 +60,20 @@ impl Wanted {
         Ok(wanted)
     }
 
+    /// Returns the name of the first requested counter that the machine's files have per thread; `None` if there is none.
+    pub fn sensed_by_thread(&self) -> Option<&'static str> {
+        let mut names = self.columns.iter().map(|column| column.name);
+        names.find(|name| is_sensed_by_thread(name))
+    }
+
     /// Returns the name of the first counter, requested or in a formula, that is read per thread; `None` if there is none.
     pub fn by_thread(&self, counted: &CountedMetrics) -> Option<&'static str> {
-        let of_threads =
-            |name: &&str| column_of(name).is_some_and(|(provider, _)| provider.by_thread);
         let mut names = self
             .columns
             .iter()
             .map(|c| c.name)
             .chain(counted.outside.iter().copied());
-        names.find(of_threads).or_else(|| {
+        names.find(|name| is_sensed_by_thread(name)).or_else(|| {
             self.derived
                 .iter()
                 .chain(&counted.derived)
@@ -77,6 +81,10 @@ impl Wanted {
                 .map(|m| m.name)
         })
     }
+}
+
+fn is_sensed_by_thread(name: &str) -> bool {
+    column_of(name).is_some_and(|(provider, _)| provider.by_thread)
 }
 
 fn unknown(name: &str) -> String {

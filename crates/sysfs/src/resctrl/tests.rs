@@ -152,7 +152,7 @@ fn groups_are_made_while_the_processor_distinguishes_more() {
         "{full}"
     );
     let full = resctrl
-        .make(&resctrl.monitoring_group("0"))
+        .make(&resctrl.another_monitoring_group())
         .unwrap_err()
         .to_string();
     assert!(
@@ -217,15 +217,24 @@ fn no_line_makes_it_fall() {
 #[test]
 fn runs_of_one_process_have_different_groups() {
     let root = machine();
-    let mut resctrl = Resctrl::over(root.path(), Box::new(Pretend::new(9)));
-    let mut made = Vec::new();
-    for _ in 0..2 {
-        let mut next = 0;
-        let named = |n: u32| resctrl.monitoring_group(&n.to_string());
-        let group = unused(&mut next, named);
-        resctrl.make(&group).unwrap();
-        made.push((group, next));
-    }
-    assert_ne!(made[0].0, made[1].0);
-    assert_eq!((made[0].1, made[1].1), (1, 2));
+    let other = machine();
+    let of = |root: &Path| Resctrl::over(root, Box::new(Pretend::new(9)));
+    let mut first = of(root.path());
+    let made = first.another_monitoring_group();
+    first.make(&made).unwrap();
+    std::fs::remove_dir_all(&made).unwrap();
+    let second = of(root.path());
+    assert_ne!(
+        second.another_monitoring_group(),
+        made,
+        "it is never given again"
+    );
+    let left = second.another_control_group("share");
+    assert!(left.ends_with(format!("{PREFIX}{}-share0", std::process::id())));
+    let of_other = of(other.path()).another_control_group("share");
+    assert_eq!(
+        of_other.file_name(),
+        left.file_name(),
+        "another file system"
+    );
 }

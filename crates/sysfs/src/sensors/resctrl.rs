@@ -64,8 +64,6 @@ struct Monitoring {
     order: VecDeque<u32>,
     /// Groups without a thread; the one free for longest comes first.
     free: VecDeque<PathBuf>,
-    /// Number in the next group's name.
-    next: u32,
     exhausted: bool,
 }
 
@@ -79,7 +77,6 @@ impl Monitoring {
             of: HashMap::new(),
             order: VecDeque::new(),
             free: VecDeque::new(),
-            next: 0,
             exhausted: false,
         };
         // The first group is made now, so that an error appears at once and not at the first thread.
@@ -89,8 +86,7 @@ impl Monitoring {
     }
 
     fn make(&mut self) -> Result<PathBuf, Unavailable> {
-        let named = |n: u32| self.resctrl.monitoring_group(&n.to_string());
-        let path = resctrl::unused(&mut self.next, named);
+        let path = self.resctrl.another_monitoring_group();
         self.resctrl.make(&path)?;
         Ok(path)
     }
