@@ -229,7 +229,10 @@ impl Count {
     fn check_threads(&self, wanted: &Wanted, counted: &CountedMetrics) -> anyhow::Result<()> {
         let reads_threads = !self.by_cpu() && !self.together();
         let once = self.interval.is_none() && counted.every.is_none();
-        if let (true, true, Some(name)) = (reads_threads, once, wanted.sensed_by_thread()) {
+        if reads_threads
+            && once
+            && let Some(name) = wanted.sensed_by_thread()
+        {
             let remedy = "give one with -i, as in -i 100ms";
             let why = format!("`{name}` is read per thread at the end of intervals: {remedy}");
             return Err(failure(FaultKind::Usage, why));

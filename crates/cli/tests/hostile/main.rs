@@ -43,15 +43,16 @@ fn measured(command: &mut Command) -> (Output, u64) {
     let mut child = command.spawn().unwrap();
     let [status, executable] = ["status", "exe"].map(|f| format!("/proc/{}/{f}", child.id()));
     let own = fs::read_link("/proc/self/exe").unwrap();
-    let (begun, mut most) = (Instant::now(), 0);
+    let begun = Instant::now();
+    let mut most = 0;
     while child.try_wait().unwrap().is_none() {
         // `spawn` returns slightly before the child has memory of its own.
-        let executes = fs::read_link(&executable).is_ok_and(|path| path != own);
-        let text = fs::read_to_string(&status).unwrap_or_default();
-        let text = if executes { text } else { String::new() };
-        let peak = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let peak = peak.and_then(|peak| peak.split_whitespace().next()?.parse().ok());
-        most = most.max(peak.unwrap_or(0));
+        if fs::read_link(&executable).is_ok_and(|path| path != own) {
+            let text = fs::read_to_string(&status).unwrap_or_default();
+            let peak = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            let peak = peak.and_then(|peak| peak.split_whitespace().next()?.parse().ok());
+            most = most.max(peak.unwrap_or(0));
+        }
         if begun.elapsed() > LONGEST {
             child.kill().unwrap();
         }

@@ -157,8 +157,11 @@ pub fn conduct(
 ) -> anyhow::Result<JobResult> {
     let calls = PolicyCalls::default();
     let open = OpenParts::default();
-    let (own_calls, opened) = (calls.clone(), Arc::clone(&open));
-    let work = move || steer(job, &here, programs, own_calls, &opened);
+    let work = {
+        let calls = calls.clone();
+        let open = Arc::clone(&open);
+        move || steer(job, &here, programs, calls, &open)
+    };
     let done = watched(&calls, HOPELESS, work, || release(&open))
         .context("cannot start a thread for decisions")?;
     drop(taken(&open));
@@ -307,7 +310,8 @@ fn run_queue_latency(bpf: Option<Bpf>) -> anyhow::Result<LatencySource> {
 }
 
 fn engine(job: &Job, here: &SteeredMachine, workload: LiveWorkload) -> anyhow::Result<LiveEngine> {
-    let (policy, period) = (job.policy.as_ref(), job.driver.period);
+    let policy = job.policy.as_ref();
+    let period = job.driver.period;
     let signals = EndSignals::listen().context("cannot listen for signals")?;
     let counters = here.counters(policy, period)?;
     counters.tell(&job.spec);

@@ -210,7 +210,8 @@ impl Supervisor {
         let paused = std::mem::replace(&mut self.paused, released);
         let mut let_go = self.paused && !paused;
         let mut handed_over = false;
-        let (pending, tuned) = (shared.pending.take(), shared.tuned.take());
+        let pending = shared.pending.take();
+        let tuned = shared.tuned.take();
         let before = shared.policy.clone();
         if let Some(next) = &pending {
             shared.policy.clone_from(&next.spec);
@@ -246,8 +247,8 @@ impl Supervisor {
     /// Passes the parameters of a specification to the policy.
     fn tune(&mut self, spec: &str) -> Result<(), PolicyError> {
         let (_, params) = countersteer_policies::params(spec)?;
-        let (inner, topology) = (&mut self.inner, &self.topology);
-        self.calls.call(|| inner.tune(&params, topology))
+        let inner = &mut self.inner;
+        self.calls.call(|| inner.tune(&params, &self.topology))
     }
 
     /// Replaces the policy by Linux's own scheduler.

@@ -50,12 +50,12 @@ impl PolicyCalls {
         Some(self.state.load(Ordering::SeqCst)).filter(|number| number % 2 == 1)
     }
 
-    /// Gives a call up, which has no effect any more when it returns, and calls `then`. Returns false if the call has returned.
-    fn give_up(&self, number: u64, then: impl FnOnce()) -> bool {
+    /// Gives a call up, which has no effect any more when it returns, and calls `undo`. Returns false if the call has returned.
+    fn give_up(&self, number: u64, undo: impl Fn()) -> bool {
         let _held = self.giving_up();
         let given_up = self.replace(number, GIVEN_UP);
         if given_up {
-            then();
+            undo();
         }
         given_up
     }
@@ -86,7 +86,7 @@ pub fn watched<T: Send + 'static>(
     calls: &PolicyCalls,
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
-    undo: impl FnOnce(),
+    undo: impl Fn(),
 ) -> io::Result<Option<T>> {
     let (done, result) = channel();
     let worker = thread::Builder::new()
@@ -96,8 +96,8 @@ pub fn watched<T: Send + 'static>(
             // Without a receiver, the work was given up after its last call.
             let _ = done.send(work());
         })?;
-    let (mut call, mut looks) = (None, 0);
-    let mut undo = Some(undo);
+    let mut call = None;
+    let mut looks = 0;
     loop {
         match result.recv_timeout(limit / LOOKS) {
             Ok(result) => {
@@ -108,8 +108,7 @@ pub fn watched<T: Send + 'static>(
             Err(RecvTimeoutError::Timeout) => {
                 let before = std::mem::replace(&mut call, calls.current());
                 looks = if call == before { looks + 1 } else { 0 };
-                let undo = || undo.take().map_or((), |undo| undo());
-                if looks >= LOOKS && call.is_some_and(|call| calls.give_up(call, undo)) {
+                if looks >= LOOKS && call.is_some_and(|call| calls.give_up(call, &undo)) {
                     return Ok(None);
                 }
             }
