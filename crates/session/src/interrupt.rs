@@ -77,13 +77,13 @@ pub fn interrupted() -> Arc<AtomicBool> {
 }
 
 /// Right to start helper processes and to create folders, which others lack while this value exists.
-pub struct Released {
+pub struct StoppedHelpers {
     _left: MutexGuard<'static, Leftovers>,
 }
 
 /// Ends all helper processes and deletes all temporary folders of this process, which is about to exit.
 #[must_use = "other threads may start helpers again"]
-pub fn release() -> Released {
+pub fn release() -> StoppedHelpers {
     let mut left = locked(&LEFT);
     for helper in left.helpers.drain(..) {
         finish(&mut locked(&helper));
@@ -92,7 +92,7 @@ pub fn release() -> Released {
         // If a folder cannot be deleted, the system's cleanup of temporary files deletes it.
         let _ = std::fs::remove_dir_all(&folder);
     }
-    Released { _left: left }
+    StoppedHelpers { _left: left }
 }
 
 /// Sends SIGINT to a process and waits for its exit; kills the process after the time limit.

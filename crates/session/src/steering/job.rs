@@ -177,7 +177,9 @@ fn release(open: &OpenParts) {
     let Some(run) = taken(open) else { return };
     let failed = run.last_resort.release().failed;
     if failed > 0 {
-        say!("{failed} threads could not be restored; `steer restore` does so after this process");
+        say!(
+            "{failed} changes could not be undone; `steer restore` tries again once this process has ended"
+        );
     }
 }
 
