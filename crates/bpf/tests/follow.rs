@@ -196,8 +196,11 @@ fn what_needs_counters_of_the_threads_own_is_refused_with_the_reason() {
 /// Process that has ended and whose parent has not waited for it yet.
 fn zombie() -> std::process::Child {
     let child = std::process::Command::new("true").spawn().unwrap();
-    let stat = format!("/proc/{}/stat", child.id());
-    while !std::fs::read_to_string(&stat).unwrap().contains(") Z ") {
+    let file = |name: &str| std::fs::read_to_string(format!("/proc/{}/{name}", child.id()));
+    // A process is a zombie slightly before it leaves its CPU for the last time.
+    while !file("stat").unwrap().contains(") Z ")
+        || file("syscall").is_ok_and(|text| text.starts_with("running"))
+    {
         std::thread::yield_now();
     }
     child
