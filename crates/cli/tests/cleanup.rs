@@ -67,14 +67,15 @@ fn cleanup(steer: u32) -> Option<u32> {
     { pids }.find(is_cleanup)
 }
 
-/// Waits until `there` returns a value; half a minute is more than any machine takes.
+/// Waits until `there` returns a value; half a minute is more than any machine takes. It does not sleep, so that a kill comes in the
+/// moment that it waits for.
 fn until<T>(mut there: impl FnMut() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(30) {
         if let Some(found) = there() {
             return Some(found);
         }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::yield_now();
     }
     None
 }
@@ -242,12 +243,16 @@ fn temporary_folders_go_with_commands_that_are_killed() {
         "compare -M core2-quad -w shared-caches -P scx:path={}",
         scheduler.display()
     );
-    for (command, signal, folders) in [
-        ("try -M quickia-2b-2s -P hsf -- ./waits", "-KILL", 2),
-        ("trial -P linux --by wall -- ./waits", "-KILL", 1),
-        (&compare, "-TERM", 1),
-        (&compare, "-KILL", 1),
-    ] {
+    // Each is ended once as soon as its folders exist, and once when a process works in them beside the folders' shells.
+    for ((command, is_killed, folders), processes) in [
+        ("try -M quickia-2b-2s -P hsf -- ./waits", true, 2),
+        ("trial -P linux --by wall -- ./waits", true, 1),
+        (&compare, false, 1),
+        (&compare, true, 1),
+    ]
+    .into_iter()
+    .flat_map(|case| [(case, 0), (case, case.2 + 1)])
+    {
         let dir = tempfile::tempdir().unwrap();
         waiting(dir.path());
         let temporary = dir.path().join("temporary");
@@ -262,9 +267,16 @@ fn temporary_folders_go_with_commands_that_are_killed() {
             .env("COUNTERSTEER_PLUGIN", &program);
         let mut run = Process::start(&mut command);
         let left = || std::fs::read_dir(&temporary).unwrap().count();
-        let begun = until(|| (left() == folders).then_some(()));
+        let begun = until(|| {
+            let there = left() == folders && (processes == 0 || with_path(&temporary) >= processes);
+            there.then_some(())
+        });
         assert!(begun.is_some(), "{args:?}: {}", left());
-        kill(&[signal, &run.pid().to_string()]);
+        if is_killed {
+            run.0.kill().unwrap();
+        } else {
+            kill(&[&run.pid().to_string()]);
+        }
         run.0.wait().unwrap();
         let gone = until(|| (left() == 0 && with_path(&temporary) == 0).then_some(()));
         // Ends the trial's program, which goes on without the trial.

@@ -2,15 +2,17 @@
 //!
 //! Input: the system's folder for temporary files. Output: a folder. A shell waits at a pipe; only this process holds the other
 //! end. If this process is killed, the shell kills the processes that still work in the folder, found by their command lines. It
-//! then removes the folder.
+//! then removes the folder. It starts before the folder is made, so that a kill at any moment leaves nothing behind.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::DirBuilder;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use tempfile::{Builder, TempDir};
+use tempfile::Builder;
 
 /// Script of the shell. Arguments: the folder; the start of a word by which processes are found, or nothing; and the rest of the
 /// word. It has two parts, so that the shell does not find itself.
@@ -32,9 +34,9 @@ rm -rf -- "$1"
 /// Folder that is removed at the end of this value or of this process.
 #[derive(Debug)]
 pub struct Scratch {
-    folder: TempDir,
-    /// `None` without a shell.
-    remover: Option<Child>,
+    folder: PathBuf,
+    /// Ends after the folder is removed.
+    _remover: Remover,
 }
 
 impl Scratch {
@@ -53,41 +55,70 @@ impl Scratch {
     /// As for [`Scratch::new`].
     pub fn of_processes(
         prefix: &str,
-        word: impl FnOnce(&Path) -> (OsString, OsString),
+        word: impl Fn(&Path) -> (OsString, OsString),
     ) -> io::Result<Self> {
-        let folder = Builder::new().prefix(prefix).tempdir()?;
-        let (start, rest) = word(folder.path());
-        let remover = remover([folder.path().as_os_str(), &start, &rest]);
-        Ok(Self { folder, remover })
+        let made = Builder::new().prefix(prefix).make(|folder| {
+            let (start, rest) = word(folder);
+            let mut remover = Remover::start([folder.as_os_str(), &start, &rest]);
+            if let Err(why) = DirBuilder::new().mode(0o700).create(folder) {
+                // A folder of this name may be another process's.
+                remover.kill();
+                return Err(why);
+            }
+            Ok(remover)
+        })?;
+        let (remover, folder) = made.into_parts();
+        let folder = folder.keep()?;
+        Ok(Self {
+            folder,
+            _remover: remover,
+        })
     }
 
     /// Returns the folder's path.
     #[must_use]
     pub fn path(&self) -> &Path {
-        self.folder.path()
+        &self.folder
     }
-}
-
-/// Starts the shell; `None` if there is none.
-fn remover(arguments: [&OsStr; 3]) -> Option<Child> {
-    let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", REMOVER, "sh"]).args(arguments);
-    // Signals to this process's group must not reach the shell.
-    shell.process_group(0).current_dir("/");
-    shell
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    shell.spawn().ok()
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         // Removed here, so the shell has nothing left to do.
-        let _ = std::fs::remove_dir_all(self.folder.path());
-        if let Some(remover) = &mut self.remover {
-            drop(remover.stdin.take());
-            let _ = remover.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Shell that removes a folder; `None` without a shell.
+#[derive(Debug)]
+struct Remover(Option<Child>);
+
+impl Remover {
+    fn start(arguments: [&OsStr; 3]) -> Self {
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", REMOVER, "sh"]).args(arguments);
+        // Signals to this process's group must not reach the shell.
+        shell.process_group(0).current_dir("/");
+        shell
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Self(shell.spawn().ok())
+    }
+
+    /// Ends the shell before it removes anything.
+    fn kill(&mut self) {
+        if let Some(shell) = &mut self.0 {
+            let _ = shell.kill();
+        }
+    }
+}
+
+impl Drop for Remover {
+    fn drop(&mut self) {
+        if let Some(shell) = &mut self.0 {
+            drop(shell.stdin.take());
+            let _ = shell.wait();
         }
     }
 }
@@ -104,5 +135,17 @@ mod tests {
         std::fs::write(path.join("a/b"), "").unwrap();
         drop(scratch);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_folder_of_another_process_stays() {
+        let others = tempfile::tempdir().unwrap();
+        let start = || Remover::start([others.path().as_os_str(), OsStr::new(""), OsStr::new("")]);
+        let mut remover = start();
+        remover.kill();
+        drop(remover);
+        assert!(others.path().exists());
+        drop(start());
+        assert!(!others.path().exists());
     }
 }
