@@ -16,8 +16,10 @@ use countersteer_session::error::{FaultKind, kind_of};
 use countersteer_session::live::{Live, Targets};
 use countersteer_session::steering::engine::EngineName;
 use countersteer_session::steering::error::SteeringError;
+use countersteer_session::steering::socket;
 use countersteer_sysfs::procfs::PROC;
 use countersteer_sysfs::task::affinity;
+use serde_json::json;
 
 /// Ends the decision.
 static GO_ON: AtomicBool = AtomicBool::new(false);
@@ -49,13 +51,24 @@ impl Policy for Stuck {
     }
 }
 
-static POLICIES: &[PolicyDef] = &[PolicyDef {
-    name: "stuck",
-    summary: "hangs",
-    source: "a test",
-    params: &[],
-    make: |_, _| Ok(Box::new(Stuck)),
-}];
+static POLICIES: &[PolicyDef] = &[
+    PolicyDef {
+        name: "stuck",
+        summary: "hangs",
+        source: "a test",
+        params: &[],
+        make: |_, _| Ok(Box::new(Stuck)),
+    },
+    PolicyDef {
+        name: "unmade",
+        summary: "is never created",
+        source: "a test",
+        params: &[],
+        make: |_, _| loop {
+            std::thread::park();
+        },
+    },
+];
 
 /// Process that ends with the test.
 struct Sleeper(Child);
@@ -153,4 +166,16 @@ fn a_run_ends_without_the_decision_and_the_next_one_begins() {
     assert_eq!((journals(), deciding()), (0, 0));
     assert_eq!(affinity::mask(pid).unwrap(), before);
     assert_eq!(DECISIONS.load(Ordering::Relaxed), 3);
+    // A policy that is never created does not hinder a run.
+    std::thread::scope(|scope| {
+        let last = scope.spawn(|| run("aarr").run().map(drop));
+        wait_until(|| !socket::answering(folder.path()).is_empty());
+        let control = socket::answering(folder.path()).remove(0);
+        let ask = |request| socket::ask(&control, &request).unwrap();
+        let refused = ask(json!({ "ask": "set", "key": "policy", "value": "unmade" }));
+        assert_eq!(refused["error"], "`unmade` is not ready after 2s");
+        assert_eq!(ask(json!({ "ask": "status" }))["policy"], "aarr");
+        drop(program);
+        last.join().unwrap().unwrap();
+    });
 }

@@ -10,12 +10,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
 use countersteer_live::DecisionRequest;
 use countersteer_live::undo;
-use countersteer_model::policy::PolicyError;
+use countersteer_model::policy::{Policy, PolicyError};
 use countersteer_model::topology::Topology;
 use mio::net::UnixListener;
 use serde_json::{Value, json};
@@ -35,34 +37,20 @@ struct RunProperty {
     name: &'static str,
     get: fn(&SupervisorState) -> Value,
     /// Parses and sets a value; returns the value set, or the error.
-    set: fn(&mut SupervisorState, &Arc<Topology>, &str) -> Result<Value, String>,
+    set: fn(&RunControl, &Arc<Topology>, &str) -> Result<Value, String>,
 }
 
 static KEYS: &[RunProperty] = &[
     RunProperty {
         name: "policy",
         get: |shared| json!(shared.policy),
-        set: |shared, topology, spec| {
-            countersteer_policies::parse(spec, topology).map_err(|e| e.to_string())?;
-            if countersteer_policies::reach::simulator_only(spec) {
-                return Err(format!("only a simulator can run `{spec}`"));
-            }
-            if let Some(what) = countersteer_policies::reach::lacking(spec) {
-                return Err(format!(
-                    "`{spec}` is unavailable on this machine, which lacks {what}"
-                ));
-            }
-            if let Some(why) = shared.fixed {
-                return Err(why.into());
-            }
-            shared.exchange(spec, None);
-            Ok(json!(spec))
-        },
+        set: set_policy,
     },
     RunProperty {
         name: "period",
         get: |shared| json!(period_text(shared.period)),
-        set: |shared, _, value| {
+        set: |control, _, value| {
+            let mut shared = control.lock();
             shared.period = period(value)?;
             Ok(json!(period_text(shared.period)))
         },
@@ -70,7 +58,8 @@ static KEYS: &[RunProperty] = &[
     RunProperty {
         name: "paused",
         get: |shared| json!(shared.paused),
-        set: |shared, _, value| {
+        set: |control, _, value| {
+            let mut shared = control.lock();
             shared.paused = truth(value)?;
             Ok(json!(shared.paused))
         },
@@ -78,7 +67,8 @@ static KEYS: &[RunProperty] = &[
     RunProperty {
         name: "stand_back",
         get: |shared| json!(shared.stand_back),
-        set: |shared, _, value| {
+        set: |control, _, value| {
+            let mut shared = control.lock();
             shared.stand_back = truth(value)?;
             Ok(json!(shared.stand_back))
         },
@@ -86,7 +76,8 @@ static KEYS: &[RunProperty] = &[
     RunProperty {
         name: "steal_above",
         get: stealing,
-        set: |shared, _, value| {
+        set: |control, _, value| {
+            let shared = control.lock();
             if shared.stealing.count().is_none() {
                 return Err("the affinity engine cannot steal work; the sched_ext scheduler can (--engine scx)".into());
             }
@@ -96,7 +87,7 @@ static KEYS: &[RunProperty] = &[
             } else {
                 Some(value.parse().map_err(wrong)?)
             });
-            Ok(stealing(shared))
+            Ok(stealing(&shared))
         },
     },
 ];
@@ -179,9 +170,9 @@ impl Service for LineService {
 
 fn reply(request: &Value, topology: &Arc<Topology>, control: &RunControl) -> Result<Value, String> {
     let text = |key: &str| request.get(key).and_then(Value::as_str);
-    let mut shared = control.lock();
     match text("ask") {
         Some("status") => {
+            let shared = control.lock();
             let summary = serde_json::to_value(&shared.summary).map_err(|e| e.to_string())?;
             let period = period_text(shared.period);
             Ok(json!({
@@ -194,29 +185,16 @@ fn reply(request: &Value, topology: &Arc<Topology>, control: &RunControl) -> Res
                 "run": summary,
             }))
         }
-        Some("get") => Ok(KEYS
-            .iter()
-            .map(|key| (key.name.to_owned(), (key.get)(&shared)))
-            .collect()),
+        Some("get") => {
+            let shared = control.lock();
+            let value = |key: &RunProperty| (key.name.to_owned(), (key.get)(&shared));
+            Ok(KEYS.iter().map(value).collect())
+        }
         Some("set") => {
             let name = text("key").unwrap_or_default();
             let value = text("value").unwrap_or_default();
-            if let Some((policy, key)) = name.split_once('.') {
-                let value = set_param(&mut shared, topology, (policy, key), value)?;
-                shared
-                    .decision_request
-                    .iter()
-                    .for_each(DecisionRequest::send);
-                return Ok(json!({ name: value }));
-            }
-            let Some(key) = KEYS.iter().find(|key| key.name == name) else {
-                let names: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
-                return Err(format!(
-                    "`{name}` cannot be set; there are {}, and parameters of the policy, as in hsf.margin",
-                    names.join(", ")
-                ));
-            };
-            let value = (key.set)(&mut shared, topology, value)?;
+            let value = set(control, topology, name, value)?;
+            let shared = control.lock();
             shared
                 .decision_request
                 .iter()
@@ -228,7 +206,8 @@ fn reply(request: &Value, topology: &Arc<Topology>, control: &RunControl) -> Res
                 .get("thread")
                 .and_then(Value::as_u64)
                 .unwrap_or_default();
-            why(&shared, topology, u32::try_from(thread).unwrap_or_default())
+            let thread = u32::try_from(thread).unwrap_or_default();
+            why(&control.lock(), topology, thread)
         }
         other => Err(format!(
             "`{}` is not a request; status, get, set and why are",
@@ -237,24 +216,93 @@ fn reply(request: &Value, topology: &Arc<Topology>, control: &RunControl) -> Res
     }
 }
 
+/// Sets a property of the run, or a parameter of its policy.
+fn set(
+    control: &RunControl,
+    topology: &Arc<Topology>,
+    name: &str,
+    value: &str,
+) -> Result<Value, String> {
+    if let Some((policy, key)) = name.split_once('.') {
+        return set_param(control, topology, (policy, key), value);
+    }
+    let Some(key) = KEYS.iter().find(|key| key.name == name) else {
+        let names: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
+        return Err(format!(
+            "`{name}` cannot be set; there are {}, and parameters of the policy, as in hsf.margin",
+            names.join(", ")
+        ));
+    };
+    (key.set)(control, topology, value)
+}
+
+/// Requests another policy.
+fn set_policy(control: &RunControl, topology: &Arc<Topology>, spec: &str) -> Result<Value, String> {
+    tried(spec, topology, |_| Ok(()))?.map_err(|e| e.to_string())?;
+    if countersteer_policies::reach::simulator_only(spec) {
+        return Err(format!("only a simulator can run `{spec}`"));
+    }
+    if let Some(what) = countersteer_policies::reach::lacking(spec) {
+        return Err(format!(
+            "`{spec}` is unavailable on this machine, which lacks {what}"
+        ));
+    }
+    let mut shared = control.lock();
+    if let Some(why) = shared.fixed {
+        return Err(why.into());
+    }
+    shared.exchange(spec, None);
+    Ok(json!(spec))
+}
+
+/// Creates a policy and uses it, on a thread that is left behind if this takes too long. The run's state must not be locked
+/// meanwhile, because the run would wait.
+fn tried(
+    spec: &str,
+    topology: &Arc<Topology>,
+    then: impl FnOnce(&mut dyn Policy) -> Result<(), PolicyError> + Send + 'static,
+) -> Result<Result<(), PolicyError>, String> {
+    let (done, result) = channel();
+    let (own, topology) = (spec.to_owned(), Arc::clone(topology));
+    let thread = thread::Builder::new().name("steer-trying".into());
+    let work = move || {
+        let policy = countersteer_policies::parse(&own, &topology);
+        // Without a receiver, it took too long.
+        let _ = done.send(policy.and_then(|mut policy| then(&mut *policy)));
+    };
+    let started = thread.spawn(work);
+    started.map_err(|why| format!("cannot start a thread: {why}"))?;
+    result.recv_timeout(LIMITS.time).map_err(|why| match why {
+        RecvTimeoutError::Timeout => {
+            format!("`{spec}` is not ready after {:?}", LIMITS.time)
+        }
+        RecvTimeoutError::Disconnected => format!("`{spec}` panics when it is created"),
+    })
+}
+
+/// Returns the specification of the policy that decides once all requests are fulfilled.
+fn requested(shared: &SupervisorState) -> &str {
+    let pending = shared.pending.as_ref().map(|exchange| &exchange.spec);
+    let spec = shared.tuned.as_ref().or(pending);
+    spec.unwrap_or(&shared.policy)
+}
+
 /// Changes a parameter of the active policy.
 fn set_param(
-    shared: &mut SupervisorState,
+    control: &RunControl,
     topology: &Arc<Topology>,
     (policy, key): (&str, &str),
     value: &str,
 ) -> Result<Value, String> {
-    let pending = shared.pending.as_ref().map(|exchange| &exchange.spec);
-    let spec = shared.tuned.as_ref().or(pending);
-    let spec = spec.unwrap_or(&shared.policy);
-    let (def, _) = countersteer_policies::params(spec).map_err(|e| e.to_string())?;
+    let spec = requested(&control.lock()).to_owned();
+    let (def, _) = countersteer_policies::params(&spec).map_err(|e| e.to_string())?;
     if def.name != policy {
         return Err(format!("`{}` decides, not `{policy}`", def.name));
     }
     if value.contains(',') {
         return Err("one parameter at a time".into());
     }
-    let changed = countersteer_policies::with_param(spec, key, value);
+    let changed = countersteer_policies::with_param(&spec, key, value);
     let said = |e: PolicyError| match e {
         PolicyError::Fixed => {
             format!("{policy} takes `{key}` only at its start: set policy={changed}")
@@ -262,8 +310,12 @@ fn set_param(
         other => other.to_string(),
     };
     let (_, params) = countersteer_policies::params(&changed).map_err(said)?;
-    let mut probe = countersteer_policies::parse(spec, topology).map_err(said)?;
-    probe.tune(&params, topology).map_err(said)?;
+    let own = Arc::clone(topology);
+    tried(&spec, topology, move |policy| policy.tune(&params, &own))?.map_err(said)?;
+    let mut shared = control.lock();
+    if requested(&shared) != spec {
+        return Err(format!("`{spec}` no longer decides"));
+    }
     shared.tuned = Some(changed);
     Ok(json!(value))
 }
