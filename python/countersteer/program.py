@@ -131,7 +131,7 @@ def trial(
 
     ``policy`` and ``baseline``: policies, or commands that start the program (``"taskset -c 0-3"``). ``by``: ``wall``, ``latency`` or
     ``latency-p99``; ``score``: a command that prints a figure after each run, greater is better. A gain has ``gain`` (0.05 is 5 %),
-    its ``interval``, valid at any time, and its ``verdict``. Policies in Python are not known to the runs, which are processes.
+    its ``interval``, valid at any time, and its ``verdict``. The programs' output is discarded.
     """
     from . import _name
 

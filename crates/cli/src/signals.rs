@@ -5,8 +5,8 @@
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use anyhow::Context;
 use countersteer_session::say;
@@ -17,26 +17,22 @@ use signal_hook::low_level::signal_name;
 use crate::interrupt;
 
 static OWN_PROCESS: AtomicBool = AtomicBool::new(false);
+static HANDLED: AtomicBool = AtomicBool::new(false);
 static LISTENS: Once = Once::new();
 
-/// Function that prints the partial result of an interrupted command; returns `false` if there is no result.
-type Partial = Box<dyn FnOnce() -> bool + Send>;
+/// Time during which a session handles signals, although [`listen`] was called before.
+pub struct HandledSignals(());
 
-static PARTIAL: Mutex<Option<Partial>> = Mutex::new(None);
-
-/// Registers a function that prints a partial result if the command is interrupted.
-pub fn keep_partial(report: impl FnOnce() -> bool + Send + 'static) {
-    *partial() = Some(Box::new(report));
+/// Begins a time in which a session handles signals.
+pub fn handled() -> HandledSignals {
+    HANDLED.store(true, Ordering::Relaxed);
+    HandledSignals(())
 }
 
-/// Declares that the result is complete, so a later interrupt prints no partial result.
-pub fn complete() {
-    *partial() = None;
-}
-
-fn partial() -> MutexGuard<'static, Option<Partial>> {
-    // A panic of another thread leaves the data valid, so a poisoned lock is used like any other.
-    PARTIAL.lock().unwrap_or_else(PoisonError::into_inner)
+impl Drop for HandledSignals {
+    fn drop(&mut self) {
+        HANDLED.store(false, Ordering::Relaxed);
+    }
 }
 
 /// Declares that this process is `steer` itself, so it may install signal handlers.
@@ -64,8 +60,10 @@ fn start() -> io::Result<()> {
     }
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     std::thread::spawn(move || {
-        if let Some(signal) = signals.forever().next() {
-            end(signal);
+        for signal in signals.forever() {
+            if !HANDLED.load(Ordering::Relaxed) {
+                end(signal);
+            }
         }
     });
     Ok(())
@@ -81,10 +79,7 @@ fn end(signal: i32) {
         ""
     };
     eprint!("{clear}");
-    // Also held until the process exits, so the command does not print its result as well.
-    let mut partial = partial();
-    let reported = partial.take().is_some_and(|report| report());
-    said(signal, reported);
+    said(signal, false);
     std::process::exit(128 + signal);
 }
 

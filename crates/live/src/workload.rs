@@ -8,7 +8,7 @@ use std::sync::Arc;
 use countersteer_counters::CounterError;
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::{Nanos, ProgramId};
-use countersteer_sysfs::launch::{ExitEnding, WaitingProgram, find_program, hold};
+use countersteer_sysfs::launch::{ExitEnding, ProgramStreams, WaitingProgram, find_program, hold};
 use countersteer_sysfs::pidfd;
 
 use crate::placer::ProcessRoot;
@@ -60,6 +60,8 @@ pub struct LiveWorkload {
     /// Function that searches for further processes at intervals; the workload then never ends by itself. `None` without a
     /// search.
     find: Option<Find>,
+    /// Streams of started programs; `None` for those of this process.
+    streams: Option<ProgramStreams>,
 }
 
 /// Result of a search for processes.
@@ -105,7 +107,7 @@ impl LiveWorkload {
         };
         Ok(Self {
             programs: starts.into_iter().map(program).collect(),
-            find: None,
+            ..Self::default()
         })
     }
 
@@ -136,9 +138,16 @@ impl LiveWorkload {
     #[must_use]
     pub fn finding(find: Find) -> Self {
         Self {
-            programs: Vec::new(),
             find: Some(find),
+            ..Self::default()
         }
+    }
+
+    /// Returns the workload with other streams of the programs that it starts.
+    #[must_use]
+    pub fn with_streams(mut self, streams: Option<ProgramStreams>) -> Self {
+        self.streams = streams;
+        self
     }
 
     fn take_in(&mut self, root: ProcessRoot, now: Nanos) -> Result<(), CounterError> {
@@ -212,7 +221,7 @@ impl LiveWorkload {
             if start.start > now {
                 continue;
             }
-            let held = hold(&start.command, None, None)?;
+            let held = hold(&start.command, None, self.streams.as_ref())?;
             if start.nice != 0 {
                 // SAFETY: this is a plain system call. If it is refused, the program keeps this process's nice value.
                 unsafe { libc::setpriority(libc::PRIO_PROCESS, held.pid(), i32::from(start.nice)) };

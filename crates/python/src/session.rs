@@ -17,9 +17,8 @@ use countersteer_session::bench::threads::ThreadsSearch;
 use countersteer_session::count::{Count, CountRow, CountTarget, RowPer, Stopper};
 use countersteer_session::live::{Live, Targets};
 use countersteer_session::steering::engine::EngineName;
-use countersteer_session::steering::job;
 use countersteer_session::steering::tally::Tell;
-use countersteer_session::steering::whole_runs::{self, RunMeasure, RunsPlan, TrialSide};
+use countersteer_session::steering::whole_runs::{RunMeasure, RunsTrial, TrialSide};
 use pyo3::prelude::*;
 
 use crate::error::{failure, raised};
@@ -395,11 +394,11 @@ pub fn trial(
     if let Some(folder) = &records {
         std::fs::create_dir_all(folder).map_err(raised)?;
     }
-    let plan = RunsPlan {
-        sides: [&sides[0], &sides[1]],
-        commands: &[command],
+    let trial = RunsTrial {
+        sides,
+        commands: vec![command],
         by: named("measure", by, &RunMeasure::NAMES)?,
-        score: score.as_deref(),
+        score,
         pairs,
         until: seconds
             .map(|s| time("the time", s))
@@ -409,15 +408,11 @@ pub fn trial(
         confidence,
         margin,
         seed,
-        records: records.as_deref(),
+        records,
     };
-    let measured = Mutex::default();
-    detached(py, || {
-        job::restore()?;
-        whole_runs::run(&plan, &measured)
-    })?;
-    let (programs, all) = locked(&measured).gains(confidence, margin);
-    let found = serde_json::json!({ "programs": programs, "all": all });
+    let found = detached(py, || trial.run())?;
+    py.check_signals()?;
+    let found = serde_json::json!({ "programs": found.gains, "all": found.overall });
     serde_json::to_string(&found).map_err(raised)
 }
 

@@ -17,6 +17,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use countersteer_live::affinity::may_renice;
 use countersteer_model::driver::DriverConfig;
 use countersteer_model::topology::Topology;
@@ -24,6 +25,7 @@ use countersteer_model::units::Nanos;
 use countersteer_model::workload::Workload;
 use countersteer_policies::FOREGROUND;
 use countersteer_policies::reach::chooses;
+use countersteer_sysfs::launch::ProgramStreams;
 
 use crate::bpf::Bpf;
 use crate::error::{FaultKind, failure};
@@ -37,12 +39,14 @@ use crate::steering::supervisor::RunControl;
 use crate::steering::tally::Tell;
 
 /// Programs to steer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Targets {
     /// Program to start, and its arguments; at least one word.
     Command(Vec<String>),
     /// Name or file of a workload whose programs are commands.
     Workload(String),
+    /// Workload whose programs are commands.
+    Programs(Workload),
     /// PIDs of running processes, with all their threads and child processes.
     Processes(Vec<u32>),
     /// Folder of a control group, with all its current and future processes.
@@ -65,6 +69,11 @@ impl Targets {
                 let LibraryText { path, text, .. } = library::workload(name)?;
                 let workload = Workload::parse(&path, &text)?;
                 programs::of_workload(workload, (&path, text), topology)
+            }
+            Self::Programs(workload) => {
+                let text = toml::to_string(workload)
+                    .context("these programs cannot be written as a workload")?;
+                programs::of_workload(workload.clone(), ("programs", text), topology)
             }
             Self::Processes(pids) => programs::attached(pids),
             Self::Cgroup(folder) => Ok(programs::in_cgroup(folder)?),
@@ -104,6 +113,8 @@ pub struct Live {
     pub latency: bool,
     /// Function that is called with a line of text about each new decision.
     pub tell: Option<Tell>,
+    /// Streams of started programs; `None` for those of this process.
+    pub streams: Option<ProgramStreams>,
 }
 
 impl Live {
@@ -124,6 +135,7 @@ impl Live {
             record: None,
             latency: false,
             tell: None,
+            streams: None,
         }
     }
 
@@ -140,7 +152,8 @@ impl Live {
         let here = SteeredMachine::look(self.machine.as_deref())?;
         let spec = with_foreground(&self.policy, self.foreground.as_deref())?;
         let policy = here.policy(&spec)?;
-        let programs = self.targets.programs(&here.topology)?;
+        let mut programs = self.targets.programs(&here.topology)?;
+        programs.workload = programs.workload.with_streams(self.streams);
         let control = RunControl::default();
         control.lock().stand_back = chooses(&spec);
         let job = Job {

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Functions by which a program shows notices and progress.
 #[derive(Clone, Copy)]
@@ -41,8 +42,30 @@ pub fn show_by(shown: NoticeHooks) {
     let _ = SHOWN.set(shown);
 }
 
+/// Number of [`QuietNotices`] that exist.
+static QUIET: AtomicUsize = AtomicUsize::new(0);
+
+/// Time during which this process shows no notices, because there would be many of the same.
+pub struct QuietNotices(());
+
+/// Begins a time without notices.
+#[must_use]
+pub fn quiet() -> QuietNotices {
+    QUIET.fetch_add(1, Ordering::Relaxed);
+    QuietNotices(())
+}
+
+impl Drop for QuietNotices {
+    fn drop(&mut self) {
+        QUIET.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Shows a notice; [`crate::say`] is shorter.
 pub fn notice(text: &fmt::Arguments<'_>) {
+    if QUIET.load(Ordering::Relaxed) > 0 {
+        return;
+    }
     if let Some(shown) = SHOWN.get() {
         (shown.notice)(text);
     }

@@ -9,6 +9,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use countersteer_files::name::original;
 use countersteer_model::cpuset::CpuSet;
@@ -58,6 +59,31 @@ impl ExitEnding {
     }
 }
 
+/// Files that replace a program's standard output and standard error. Its standard input is then empty.
+#[derive(Clone, Debug)]
+pub struct ProgramStreams {
+    pub output: Arc<File>,
+    pub errors: Arc<File>,
+}
+
+impl ProgramStreams {
+    /// Creates a file for both streams.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be created.
+    pub fn to(path: &Path) -> Result<Self, LaunchError> {
+        let created = countersteer_files::write::create(path);
+        let output = Arc::new(created.map_err(|source| LaunchError::Output {
+            path: path.to_owned(),
+            source,
+        })?);
+        Ok(Self {
+            errors: Arc::clone(&output),
+            output,
+        })
+    }
+}
+
 /// Program that waits before its `exec`.
 #[derive(Debug)]
 pub struct WaitingProgram {
@@ -67,14 +93,14 @@ pub struct WaitingProgram {
     failure: OwnedFd,
 }
 
-/// Starts a command up to its `exec`. If `output` is given, it receives the command's output, and standard input is empty.
+/// Starts a command up to its `exec`, with the streams of this process unless others are given.
 ///
 /// # Errors
 /// Fails if the program is missing or no process can be created.
 pub fn hold(
     command: &[String],
     bind: Option<&CpuSet>,
-    output: Option<&Path>,
+    streams: Option<&ProgramStreams>,
 ) -> Result<WaitingProgram, LaunchError> {
     let program = command.first().cloned().unwrap_or_default();
     let failed = |e: io::Error| LaunchError::Start {
@@ -95,7 +121,8 @@ pub fn hold(
     let Some(first) = arguments.first() else {
         return Err(LaunchError::NotFound { program });
     };
-    let streams = output.map(streams).transpose()?;
+    let empty = streams.map(|_| File::open("/dev/null")).transpose();
+    let empty = empty.map_err(failed)?;
     let (opened, gate) = pipe2(OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
     let (failure, fails) = pipe2(OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
     let mask = bind.map(mask);
@@ -113,10 +140,10 @@ pub fn hold(
             if let Some(mask) = &mask {
                 let _ = sched_setaffinity(Pid::from_raw(0), mask);
             }
-            if let Some((input, output)) = &streams {
+            if let (Some(input), Some(streams)) = (&empty, streams) {
                 let _ = dup2_stdin(input)
-                    .and_then(|()| dup2_stdout(output))
-                    .and_then(|()| dup2_stderr(output));
+                    .and_then(|()| dup2_stdout(&streams.output))
+                    .and_then(|()| dup2_stderr(&streams.errors));
             }
             // A parent that gives up closes the gate without a byte: then the program must not run.
             if read(&opened, &mut [0]) == Ok(1) {
@@ -127,17 +154,6 @@ pub fn hold(
             unsafe { libc::_exit(127) }
         }
     }
-}
-
-/// Returns the files that replace the program's standard input and output.
-fn streams(output: &Path) -> Result<(File, File), LaunchError> {
-    let failed = |source| LaunchError::Output {
-        path: output.to_owned(),
-        source,
-    };
-    let input = File::open("/dev/null").map_err(failed)?;
-    let written = countersteer_files::write::create(output).map_err(failed)?;
-    Ok((input, written))
 }
 
 /// Returns the file of a command's program. It runs before anything else, because a misspelt name should be the first error shown.
@@ -257,7 +273,8 @@ mod tests {
     fn a_program_waits_until_it_is_released() {
         let output = tempfile::NamedTempFile::new().unwrap();
         let script = command(&["sh", "-c", "echo done; exit 7"]);
-        let mut held = hold(&script, None, Some(output.path())).unwrap();
+        let streams = ProgramStreams::to(output.path()).unwrap();
+        let mut held = hold(&script, None, Some(&streams)).unwrap();
         let own = PROC.executable(std::process::id());
         assert_eq!(
             PROC.executable(held.pid()),

@@ -1,9 +1,8 @@
 //! `steer trial`: compares a policy with a baseline on live programs, in alternating blocks or whole runs, with confidence
 //! intervals.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use countersteer_model::trial::{Gain, TrialMeasure};
 use countersteer_model::units::Nanos;
@@ -16,8 +15,7 @@ use crate::args::{DecisionArgs, HereArgs, Whom};
 use crate::error::{FaultKind, failure};
 use crate::output::{RecordOut, make_folder};
 use crate::signals;
-use crate::steering::job;
-use crate::steering::whole_runs::{self, MeasuredPairs, RunMeasure, RunsPlan, TrialSide};
+use crate::steering::whole_runs::{RunMeasure, RunsResult, RunsTrial, TrialSide};
 use crate::trial::{BlockTrial, TrialResult};
 use crate::values::{number as parsed, time};
 use crate::waits::Wait;
@@ -85,7 +83,7 @@ pub fn run(args: &TrialArgs) -> anyhow::Result<ExitCode> {
     ];
     let commands = sides.iter().any(|s| !matches!(s, TrialSide::Policy(_)));
     if commands || args.by.is_some() || args.score.is_some() {
-        return by_whole_runs(args, &sides);
+        return by_whole_runs(args, sides);
     }
     let record = args.record.place()?;
     let trial = BlockTrial {
@@ -155,7 +153,7 @@ fn tell(args: &TrialArgs, found: &TrialResult) -> anyhow::Result<()> {
 }
 
 /// Compares whole runs of the program under the two arms `sides`.
-fn by_whole_runs(args: &TrialArgs, sides: &[TrialSide; 2]) -> anyhow::Result<ExitCode> {
+fn by_whole_runs(args: &TrialArgs, sides: [TrialSide; 2]) -> anyhow::Result<ExitCode> {
     let Some(command) = args.whom.command() else {
         return Err(failure(
             FaultKind::Usage,
@@ -173,18 +171,17 @@ fn by_whole_runs(args: &TrialArgs, sides: &[TrialSide; 2]) -> anyhow::Result<Exi
         }
         make_folder(dir)?;
     }
-    job::restore()?;
     if args.here.machine.is_some() {
         return Err(failure(
             FaultKind::Usage,
             "whole runs are of this machine: leave --machine out",
         ));
     }
-    let plan = RunsPlan {
-        sides: [&sides[0], &sides[1]],
-        commands: &[command.to_vec()],
+    let trial = RunsTrial {
+        sides,
+        commands: vec![command.to_vec()],
         by: args.by.unwrap_or(RunMeasure::Wall),
-        score: args.score.as_deref(),
+        score: args.score.clone(),
         pairs: args.pairs,
         until: args
             .decisions
@@ -194,77 +191,28 @@ fn by_whole_runs(args: &TrialArgs, sides: &[TrialSide; 2]) -> anyhow::Result<Exi
         confidence: args.confidence / 100.0,
         margin: args.margin / 100.0,
         seed: args.here.seed,
-        records,
+        records: records.map(Path::to_owned),
     };
-    tell_whole_runs(&plan, args.json)
+    tell_whole_runs(&trial, args.json)
 }
 
 /// Compares whole runs under a policy and under Linux by wall time, until there is a verdict or ten pairs are complete.
 pub fn whole_runs(policy: &str, commands: &[Vec<String>]) -> anyhow::Result<ExitCode> {
-    let sides = [
-        TrialSide::Policy(policy.into()),
-        TrialSide::Policy("linux".into()),
-    ];
-    let plan = RunsPlan {
-        sides: [&sides[0], &sides[1]],
-        commands,
-        by: RunMeasure::Wall,
-        score: None,
+    let trial = RunsTrial {
         pairs: Some(10),
-        until: None,
         until_decided: true,
-        confidence: 0.95,
-        margin: 0.01,
-        seed: 1,
-        records: None,
+        ..RunsTrial::new(commands.to_vec(), TrialSide::Policy(policy.into()))
     };
-    tell_whole_runs(&plan, false)
+    tell_whole_runs(&trial, false)
 }
 
 /// Name of the file with the result, in the folder of the runs' records.
 const RESULT: &str = "trial.json";
 
-/// Printer of the results of a trial of whole runs.
-struct WholeRuns {
-    title: String,
-    of: &'static str,
-    limits: TrialLimits,
-    json: bool,
-    folder: Option<PathBuf>,
-    measured: Mutex<MeasuredPairs>,
-}
-
-impl WholeRuns {
-    /// Prints the result so far, and writes it to the folder of the records. Returns false if there is no result yet.
-    fn tell(&self) -> anyhow::Result<bool> {
-        let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
-        let TrialLimits { confidence, margin } = self.limits;
-        let (gains, overall) = measured.gains(confidence / 100.0, margin / 100.0);
-        if overall.pairs == 0 {
-            return Ok(false);
-        }
-        let result = serde_json::json!({ "measure": self.of, "programs": gains, "all": overall });
-        if let Some(folder) = &self.folder {
-            let text = serde_json::to_string_pretty(&result)? + "\n";
-            write_atomically(&folder.join(RESULT), text.as_bytes())?;
-        }
-        if self.json {
-            print_json(&result)?;
-        } else {
-            eprint!("{}", text(&self.title, &gains, &overall, self.limits));
-        }
-        if let Some(folder) = &self.folder {
-            let folder = folder.display();
-            eprintln!(
-                "steer: records of the runs in {folder}; `steer report {folder}/*.rec -o OUT.html` shows them"
-            );
-        }
-        Ok(true)
-    }
-}
-
-fn tell_whole_runs(plan: &RunsPlan<'_>, json: bool) -> anyhow::Result<ExitCode> {
-    let of = match (plan.score, plan.by) {
+/// Runs a trial of whole runs, prints its result, and writes it to the folder of the records. After a signal, the result is
+/// partial or missing.
+fn tell_whole_runs(trial: &RunsTrial, json: bool) -> anyhow::Result<ExitCode> {
+    let of = match (&trial.score, trial.by) {
         (Some(_), _) => "score",
         (None, RunMeasure::Wall) => "speed of whole runs by wall time",
         (None, RunMeasure::Latency) => "inverse of mean run-queue latency, in whole runs",
@@ -272,30 +220,45 @@ fn tell_whole_runs(plan: &RunsPlan<'_>, json: bool) -> anyhow::Result<ExitCode> 
             "inverse of the 99th percentile of run-queue latency, in whole runs"
         }
     };
-    let title = format!(
-        "{} against {}: {of}",
-        plan.sides[0].name(),
-        plan.sides[1].name()
-    );
-    let runs = Arc::new(WholeRuns {
-        title,
-        of,
-        limits: TrialLimits {
-            confidence: plan.confidence * 100.0,
-            margin: plan.margin * 100.0,
-        },
-        json,
-        folder: plan.records.map(Path::to_owned),
-        measured: Mutex::default(),
-    });
-    signals::listen()?;
-    let partial = Arc::clone(&runs);
-    signals::keep_partial(move || partial.tell().unwrap_or(false));
-    let done = whole_runs::run(plan, &runs.measured);
-    signals::complete();
-    done?;
-    runs.tell()?;
-    Ok(ExitCode::SUCCESS)
+    let found = {
+        let _handled = signals::handled();
+        trial.run()?
+    };
+    let reported = found.overall.pairs > 0;
+    if reported {
+        tell_pairs(trial, of, &found, json)?;
+    }
+    Ok(match found.signal {
+        Some(signal) => signals::said(signal, reported),
+        None => ExitCode::SUCCESS,
+    })
+}
+
+fn tell_pairs(trial: &RunsTrial, of: &str, found: &RunsResult, json: bool) -> anyhow::Result<()> {
+    let RunsResult { gains, overall, .. } = found;
+    let result = serde_json::json!({ "measure": of, "programs": gains, "all": overall });
+    if let Some(folder) = &trial.records {
+        let text = serde_json::to_string_pretty(&result)? + "\n";
+        write_atomically(&folder.join(RESULT), text.as_bytes())?;
+    }
+    if json {
+        print_json(&result)?;
+    } else {
+        let [policy, baseline] = trial.sides.each_ref().map(TrialSide::name);
+        let title = format!("{policy} against {baseline}: {of}");
+        let limits = TrialLimits {
+            confidence: trial.confidence * 100.0,
+            margin: trial.margin * 100.0,
+        };
+        eprint!("{}", text(&title, gains, overall, limits));
+    }
+    if let Some(folder) = &trial.records {
+        let folder = folder.display();
+        eprintln!(
+            "steer: records of the runs in {folder}; `steer report {folder}/*.rec -o OUT.html` shows them"
+        );
+    }
+    Ok(())
 }
 
 /// Formats the run-queue latencies of both arms; empty unless both are known.

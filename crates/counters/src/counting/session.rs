@@ -8,7 +8,7 @@ use std::path::Path;
 
 use countersteer_model::counters::{Owner, Samples, Which};
 use countersteer_model::units::Nanos;
-use countersteer_sysfs::launch::{self, WaitingProgram};
+use countersteer_sysfs::launch::{self, ProgramStreams, WaitingProgram};
 use countersteer_sysfs::procfs::PROC;
 
 use super::bpf::interface::BpfLoader;
@@ -84,11 +84,14 @@ impl Session {
     /// Fails if counters cannot be opened, or targets do not exist.
     pub fn open(request: CountRequest, loader: Option<BpfLoader>) -> Result<Self, CounterError> {
         let child = match &request.target {
-            CountTarget::Launch(command) => Some(launch::hold(
-                command,
-                request.bind.as_ref(),
-                request.output.as_deref(),
-            )?),
+            CountTarget::Launch(command) => {
+                // A misspelt name is the first error shown, and its output file is not created.
+                launch::find_program(command)?;
+                let output = request.output.as_deref();
+                let streams = output.map(ProgramStreams::to).transpose()?;
+                let bind = request.bind.as_ref();
+                Some(launch::hold(command, bind, streams.as_ref())?)
+            }
             _ => None,
         };
         let roots = roots(&request.target, child.as_ref())?;

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::units::Nanos;
-use countersteer_sysfs::launch::{self, ExitEnding};
+use countersteer_sysfs::launch::{self, ExitEnding, ProgramStreams};
 use countersteer_sysfs::pidfd;
 use countersteer_sysfs::poll::Poller;
 use signal_hook::consts::SIGKILL;
@@ -66,7 +66,8 @@ impl CommandRunner {
         output: Option<&Path>,
     ) -> anyhow::Result<RunResult> {
         let nowhere = (!self.shows_output).then(|| Path::new(NOWHERE));
-        let mut held = launch::hold(words, cpus, output.or(nowhere))?;
+        let streams = output.or(nowhere).map(ProgramStreams::to).transpose()?;
+        let mut held = launch::hold(words, cpus, streams.as_ref())?;
         let exits = pidfd::open(held.pid()).map_err(BenchError::Wait)?;
         self.poller.await_also(exits);
         let before = countersteer_counters::children_cpu_time();

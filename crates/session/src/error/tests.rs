@@ -326,7 +326,7 @@ fn what_a_file_says_has_its_own_kind() {
         },
         SteeringError::FailedRun {
             side: s(),
-            status: failed(),
+            code: 1,
             said: s(),
         },
         SteeringError::Score {

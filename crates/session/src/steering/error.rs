@@ -58,10 +58,10 @@ pub enum SteeringError {
     )]
     UnknownSide { name: String, known: String },
     /// One run of a trial failed; `said` is the start of its output.
-    #[error("a run under {side} failed ({status}): {said}")]
+    #[error("a run under {side} failed (exit status: {code}): {said}")]
     FailedRun {
         side: String,
-        status: ExitStatus,
+        code: u8,
         said: String,
     },
     /// A run of a trial could not take place.

@@ -3,28 +3,48 @@
 //! Input: two arms ([`TrialSide`]) and the commands. Output: [`Gain`]s with confidence intervals that are valid at any time of the
 //! trial. They compare wall time, run-queue latency, or a score that the user's command prints. Unlike a trial of blocks within
 //! one run, this needs no counters. An arm may be anything that starts programs: another scheduler, `taskset`, `nice`.
+//!
+//! ```
+//! use countersteer_session::steering::whole_runs::{RunsTrial, TrialSide};
+//!
+//! let nice = TrialSide::parse("nice -n 5")?;
+//! let mut trial = RunsTrial::new(vec![vec!["sleep".into(), "0.05".into()]], nice);
+//! trial.pairs = Some(2);
+//! let found = trial.run()?;
+//! println!("{:+.1} % of {} pairs", found.overall.gain * 100.0, found.overall.pairs);
+//! # Ok::<(), anyhow::Error>(())
+//! ```
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use countersteer_files::name::original;
-use countersteer_lab::error::FaultKind;
 use countersteer_model::evidence::Evidence;
 use countersteer_model::topology::Topology;
 use countersteer_model::trial::Gain;
 use countersteer_model::workload::{Workload, WorkloadProgram};
-use countersteer_profiler::this_program;
+use countersteer_sysfs::launch::ProgramStreams;
 use countersteer_sysfs::sched_ext;
+use countersteer_sysfs::signals::EndSignals;
 use rand::{RngExt, SeedableRng};
 
 use super::error::SteeringError;
 use super::here::usable;
+use super::job;
+use super::summary::{ProgramTally, SteeringSummary};
+use crate::error::{FaultKind, kind_of};
 use crate::interrupt::{Helper, TemporaryFolder, unusable};
+use crate::live::{Live, Targets};
+use crate::notice;
+
+/// Policy of arms that are no policy.
+const LINUX: &str = "linux";
 
 /// Arm of a trial: the policy, command prefix or scheduler under which the programs run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,27 +78,40 @@ impl RunMeasure {
     ];
 }
 
-/// Number of runs, and rules for the verdict.
-pub struct RunsPlan<'a> {
-    pub sides: [&'a TrialSide; 2],
-    pub commands: &'a [Vec<String>],
+/// Trial of whole runs of commands: its arms, the number of runs, and rules for the verdict.
+#[derive(Clone, Debug)]
+pub struct RunsTrial {
+    /// Programs with their arguments, which run at the same time.
+    pub commands: Vec<Vec<String>>,
+    /// The arm on trial, and the baseline.
+    pub sides: [TrialSide; 2],
     pub by: RunMeasure,
     /// Shell command that prints a score after each run; greater is better. The file $STEER_OUTPUT contains the programs'
     /// output.
-    pub score: Option<&'a str>,
+    pub score: Option<String>,
     /// Maximum number of pairs of runs. By default ten, or as many as fit into ten seconds if the runs are short.
     pub pairs: Option<u64>,
     pub until: Option<Duration>,
+    /// True to end once a gain, a loss or equivalence is certain for all programs together.
     pub until_decided: bool,
+    /// Confidence of the intervals, and difference up to which two arms count as equal; fractions.
     pub confidence: f64,
     pub margin: f64,
     pub seed: u64,
-    /// Folder for the records of all runs; `None` to record nothing.
-    pub records: Option<&'a Path>,
+    /// Folder for the records of all runs, which replace earlier ones; `None` to record nothing.
+    pub records: Option<PathBuf>,
 }
 
-/// Start of a line of this program's own.
-const OWN: &str = "steer: ";
+/// Results of a trial of whole runs.
+#[derive(Clone, Debug)]
+pub struct RunsResult {
+    /// Gain of each program, and of all together.
+    pub gains: Vec<Gain>,
+    pub overall: Gain,
+    /// Signal that ended the trial early; `None` without one.
+    pub signal: Option<i32>,
+}
+
 /// Maximum number of pairs of runs, unless the user gives one.
 const PAIRS: u64 = 10;
 /// Minimum number of pairs before a trial of short runs may end.
@@ -88,14 +121,14 @@ const SHORT: Duration = Duration::from_millis(9_500);
 
 /// Results of the pairs of runs completed so far.
 #[derive(Default)]
-pub struct MeasuredPairs {
+struct MeasuredPairs {
     programs: BTreeMap<String, Evidence>,
     overall: Evidence,
 }
 
 impl MeasuredPairs {
     /// Returns the gain of each program, and the gain of all programs together.
-    pub fn gains(&self, confidence: f64, margin: f64) -> (Vec<Gain>, Gain) {
+    fn gains(&self, confidence: f64, margin: f64) -> (Vec<Gain>, Gain) {
         let gain = |program: &str, e: &Evidence| Gain {
             program: program.into(),
             pairs: e.pairs(),
@@ -161,57 +194,163 @@ impl TrialSide {
     }
 }
 
-/// Runs pairs until their number or the time limit is reached, or a verdict ends the trial. Adds each pair's result to
-/// `measured` at once.
-///
-/// # Errors
-/// A program fails, or an arm cannot be set up.
-pub fn run(plan: &RunsPlan<'_>, measured: &Mutex<MeasuredPairs>) -> anyhow::Result<()> {
-    let root = Path::new("/");
-    let topology = Arc::new(Topology::new(&countersteer_sysfs::topology::detect(root)?));
-    for side in plan.sides {
-        if let TrialSide::Policy(spec) = side {
-            usable(spec, &topology)?;
+impl RunsTrial {
+    /// Begins with the defaults of `steer trial --by wall`: against Linux, 95 % intervals, a margin of 1 %.
+    #[must_use]
+    pub fn new(commands: Vec<Vec<String>>, side: TrialSide) -> Self {
+        Self {
+            commands,
+            sides: [side, TrialSide::Policy(LINUX.into())],
+            by: RunMeasure::Wall,
+            score: None,
+            pairs: None,
+            until: None,
+            until_decided: false,
+            confidence: 0.95,
+            margin: 0.01,
+            seed: 1,
+            records: None,
         }
     }
-    pairs(plan, measured, TemporaryFolder::folder("trial")?.path())
-}
 
-fn pairs(
-    plan: &RunsPlan<'_>,
-    measured: &Mutex<MeasuredPairs>,
-    scratch: &Path,
-) -> anyhow::Result<()> {
-    let mut rng = rand_pcg::Pcg64::seed_from_u64(plan.seed);
-    let began = Instant::now();
-    for pair in 1..=plan.pairs.unwrap_or(PAIRS) {
-        let first = usize::from(rng.random::<bool>());
-        let mut worth = [BTreeMap::new(), BTreeMap::new()];
-        for side in [first, 1 - first] {
-            let record = plan.records.map(|dir| record_of(dir, pair, side));
-            worth[side] = one_run(plan, plan.sides[side], scratch, record)?;
+    /// Runs pairs until their number or the time limit is reached, a verdict ends the trial, or a signal arrives.
+    ///
+    /// # Errors
+    /// A program fails, an arm cannot be set up, or a policy is dropped.
+    pub fn run(&self) -> anyhow::Result<RunsResult> {
+        let root = Path::new("/");
+        let topology = Arc::new(Topology::new(&countersteer_sysfs::topology::detect(root)?));
+        for side in &self.sides {
+            if let TrialSide::Policy(spec) = side {
+                usable(spec, &topology)?;
+            }
         }
-        let [mine, base] = worth;
-        let mut measured = measured.lock().unwrap_or_else(PoisonError::into_inner);
-        measured.add(mine, &base);
-        let overall = &measured.overall;
-        let decided = overall.verdict(plan.confidence, plan.margin).is_some();
-        if (plan.until_decided && decided) || is_long_enough(plan, pair, began.elapsed()) {
-            break;
+        job::restore()?;
+        let output = self.score.as_ref();
+        let output = output.map(|_| TemporaryFolder::folder("trial"));
+        let output = output.transpose()?;
+        let output = output.as_ref().map(|folder| folder.path().join("output"));
+        let mut measured = MeasuredPairs::default();
+        let signal = self.pairs(output.as_deref(), &mut measured)?;
+        let (gains, overall) = measured.gains(self.confidence, self.margin);
+        Ok(RunsResult {
+            gains,
+            overall,
+            signal,
+        })
+    }
+
+    /// Runs pairs and adds their results. Returns the signal that ends the trial early, if any.
+    fn pairs(
+        &self,
+        output: Option<&Path>,
+        measured: &mut MeasuredPairs,
+    ) -> anyhow::Result<Option<i32>> {
+        let mut signals = EndSignals::listen().context("cannot listen for signals")?;
+        let mut rng = rand_pcg::Pcg64::seed_from_u64(self.seed);
+        let began = Instant::now();
+        for pair in 1..=self.pairs.unwrap_or(PAIRS) {
+            let first = usize::from(rng.random::<bool>());
+            let mut worth = [BTreeMap::new(), BTreeMap::new()];
+            for side in [first, 1 - first] {
+                let records = self.records.as_deref();
+                let record = records.map(|dir| record_of(dir, pair, side));
+                let run = self.one_run(&self.sides[side], output, record);
+                // A run that a signal has ended is not evaluated, and its programs have not failed.
+                if let Some((signal, _)) = signals.pending() {
+                    return Ok(Some(signal));
+                }
+                worth[side] = run?;
+            }
+            let [mine, base] = worth;
+            measured.add(mine, &base);
+            let overall = &measured.overall;
+            let decided = overall.verdict(self.confidence, self.margin).is_some();
+            if (self.until_decided && decided) || self.is_long_enough(pair, began.elapsed()) {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns true if a trial has reached its time limit after this number of pairs. The results have no influence.
+    fn is_long_enough(&self, pairs: u64, took: Duration) -> bool {
+        match (self.until, self.pairs) {
+            (Some(most), _) => took >= most,
+            (None, Some(_)) => false,
+            (None, None) => {
+                let pair = took / u32::try_from(pairs).unwrap_or(u32::MAX);
+                let are_short = pair * LEAST_PAIRS as u32 <= SHORT;
+                are_short && pairs >= LEAST_PAIRS && took + pair > SHORT
+            }
         }
     }
-    Ok(())
-}
 
-/// Returns true if a trial has reached its time limit after this number of pairs. The results have no influence.
-fn is_long_enough(plan: &RunsPlan<'_>, pairs: u64, took: Duration) -> bool {
-    match (plan.until, plan.pairs) {
-        (Some(most), _) => took >= most,
-        (None, Some(_)) => false,
-        (None, None) => {
-            let pair = took / u32::try_from(pairs).unwrap_or(u32::MAX);
-            let are_short = pair * LEAST_PAIRS as u32 <= SHORT;
-            are_short && pairs >= LEAST_PAIRS && took + pair > SHORT
+    /// Runs the workload once under an arm. Returns a score for each program, or only that of the user's command; greater is
+    /// better.
+    fn one_run(
+        &self,
+        side: &TrialSide,
+        output: Option<&Path>,
+        record: Option<PathBuf>,
+    ) -> anyhow::Result<BTreeMap<String, f64>> {
+        let (policy, prefix) = match side {
+            TrialSide::Policy(spec) => (spec.as_str(), &[][..]),
+            TrialSide::Prefix(words) => (LINUX, &words[..]),
+            TrialSide::Scheduler(_) => (LINUX, &[][..]),
+        };
+        let _scheduler = match side {
+            TrialSide::Scheduler(words) => Some(loaded(words, Path::new("/"))?),
+            _ => None,
+        };
+        let programs = self.commands.iter().map(|c| program(c, prefix)).collect();
+        let errors = tempfile::tempfile().map_err(|why| unusable(&std::env::temp_dir(), &why))?;
+        let errors = Arc::new(errors);
+        let place = output.unwrap_or(Path::new("/dev/null"));
+        let streams = ProgramStreams {
+            output: Arc::new(File::create(place).map_err(|why| unusable(place, &why))?),
+            errors: Arc::clone(&errors),
+        };
+        let live = Live {
+            policy: policy.to_owned(),
+            record,
+            latency: self.by == RunMeasure::LatencyP99,
+            streams: Some(streams),
+            ..Live::new(Targets::Programs(Workload {
+                program: programs,
+                ..Workload::default()
+            }))
+        };
+        let quiet = notice::quiet();
+        let done = live.run();
+        drop(quiet);
+        let refused = |kind, said| SteeringError::RefusedRun {
+            side: side.name(),
+            kind,
+            said,
+        };
+        let done = done.map_err(|error| refused(kind_of(&error), format!("{error:#}")))?;
+        if done.exit_code != 0 {
+            return Err(SteeringError::FailedRun {
+                side: side.name(),
+                code: done.exit_code,
+                said: first_lines(&errors),
+            }
+            .into());
+        }
+        if let Some(why) = &done.summary.dropped {
+            return Err(refused(
+                FaultKind::Internal,
+                format!("the policy was dropped: {why}"),
+            )
+            .into());
+        }
+        match (&self.score, output) {
+            (Some(command), Some(output)) => Ok(BTreeMap::from([(
+                "score".to_owned(),
+                score(command, output)?,
+            )])),
+            _ => Ok(worth(self.by, &done.summary)),
         }
     }
 }
@@ -221,106 +360,27 @@ fn record_of(dir: &Path, pair: u64, side: usize) -> PathBuf {
     dir.join(format!("{pair:02}-{}.rec", ["policy", "baseline"][side]))
 }
 
-/// Runs the workload once under an arm. Returns a score for each program, or only that of the user's command; greater is
-/// better.
-fn one_run(
-    plan: &RunsPlan<'_>,
-    side: &TrialSide,
-    scratch: &Path,
-    record: Option<PathBuf>,
-) -> anyhow::Result<BTreeMap<String, f64>> {
-    let (policy, prefix) = match side {
-        TrialSide::Policy(spec) => (spec.as_str(), &[][..]),
-        TrialSide::Prefix(words) => ("linux", &words[..]),
-        TrialSide::Scheduler(_) => ("linux", &[][..]),
-    };
-    let _scheduler = match side {
-        TrialSide::Scheduler(words) => Some(loaded(words, Path::new("/"))?),
-        _ => None,
-    };
-    let workload = Workload {
-        name: String::new(),
-        title: String::new(),
-        cgroup: Vec::new(),
-        hotplug: Vec::new(),
-        program: plan.commands.iter().map(|c| program(c, prefix)).collect(),
-    };
-    let file = scratch.join("programs.toml");
-    let text = toml::to_string(&workload)?;
-    std::fs::write(&file, text).map_err(|why| unusable(&file, &why))?;
-    let (summary, output) = (scratch.join("summary.json"), scratch.join("output"));
-    // That of an earlier run, if any.
-    let _ = std::fs::remove_file(&summary);
-    let mut steer = this_program::command()?;
-    steer
-        .args(["run", "-P"])
-        .arg(original(policy))
-        .arg("-w")
-        .arg(&file)
-        .arg("--summary")
-        .arg(&summary);
-    if plan.by == RunMeasure::LatencyP99 {
-        steer.arg("--latency");
-    }
-    if let Some(record) = record {
-        steer.arg("--force").arg("--output").arg(record);
-    }
-    let log = scratch.join("log");
-    let create = |path: &Path| File::create(path).map_err(|why| unusable(path, &why));
-    steer
-        .stdin(Stdio::null())
-        .stdout(create(&output)?)
-        .stderr(create(&log)?);
-    let run = Helper::start(&mut steer).context("cannot start a run")?;
-    let status = run.wait()?;
-    if !status.success() {
-        return Err(failed(side, status, &log, summary.exists()).into());
-    }
-    match plan.score {
-        Some(command) => Ok(BTreeMap::from([(
-            "score".to_owned(),
-            score(command, &output)?,
-        )])),
-        None => worth(plan.by, &summary),
-    }
-}
-
-/// Returns an error for a failed run. If the programs ended, there is a summary, and the error has the first three lines that they
-/// printed to stderr. Otherwise it has the last message of `steer`, and its kind.
-fn failed(side: &TrialSide, status: ExitStatus, log: &Path, ended: bool) -> SteeringError {
-    let bytes = std::fs::read(log).unwrap_or_default();
-    let said = String::from_utf8_lossy(&bytes);
-    let side = side.name();
-    // Lines that start with `steer: ` come from `steer`, not from the programs.
-    let is_own = |line: &&str| !line.starts_with(OWN);
-    if !ended
-        && let Some(code) = status.code()
-        && let Some((_, last)) = said.rsplit_once(OWN)
-    {
-        let (kind, said) = (FaultKind::of_exit(code), last.trim().to_owned());
-        return SteeringError::RefusedRun { side, kind, said };
-    }
-    let first: Vec<&str> = said.lines().filter(is_own).take(3).collect();
-    let said = match first[..] {
+/// Returns the first three lines of the programs' standard error.
+fn first_lines(errors: &File) -> String {
+    let mut bytes = vec![0; 4096];
+    let length = errors.read_at(&mut bytes, 0).unwrap_or(0);
+    let said = String::from_utf8_lossy(&bytes[..length]);
+    let first: Vec<&str> = said.lines().take(3).collect();
+    match first[..] {
         [] => "it printed no error".to_owned(),
         _ => first.join("; "),
-    };
-    SteeringError::FailedRun { side, status, said }
+    }
 }
 
-/// Reads the summary of a run. Returns the inverse of each program's elapsed time or run-queue latency, so that greater is
-/// better.
-fn worth(by: RunMeasure, summary: &Path) -> anyhow::Result<BTreeMap<String, f64>> {
-    let text = std::fs::read_to_string(summary).context("a run left no summary")?;
-    let summary: serde_json::Value = serde_json::from_str(&text)?;
-    let programs = summary["programs"].as_array().into_iter().flatten();
-    let value = |p: &serde_json::Value| match by {
-        RunMeasure::Wall => p["elapsed_s"].as_f64().map(|s| 1.0 / s),
-        RunMeasure::Latency => p["wait"]["mean_ms"].as_f64().map(|ms| 1.0 / ms),
-        RunMeasure::LatencyP99 => p["wait"]["p99_ms"].as_f64().map(|ms| 1.0 / ms),
+/// Returns the inverse of each program's elapsed time or run-queue latency, so that greater is better.
+fn worth(by: RunMeasure, summary: &SteeringSummary) -> BTreeMap<String, f64> {
+    let value = |p: &ProgramTally| match by {
+        RunMeasure::Wall => p.elapsed_s.map(|s| 1.0 / s),
+        RunMeasure::Latency => p.wait.map(|wait| 1.0 / wait.mean_ms),
+        RunMeasure::LatencyP99 => Some(1.0 / p.wait?.percentiles?.p99_ms),
     };
-    let named = |p: &serde_json::Value| Some((p["name"].as_str()?.to_owned(), value(p)?));
-    Ok(programs.filter_map(named).collect())
+    let named = |p: &ProgramTally| Some((p.name.clone(), value(p)?));
+    summary.programs.iter().filter_map(named).collect()
 }
 
 /// Puts a prefix before a program's command. The program keeps the name of the original command.
@@ -402,31 +462,15 @@ mod tests {
 
     use super::*;
 
-    fn plan<'a>(side: &'a TrialSide, pairs: Option<u64>, until: Option<Duration>) -> RunsPlan<'a> {
-        RunsPlan {
-            sides: [side, side],
-            commands: &[],
-            by: RunMeasure::Wall,
-            score: None,
-            pairs,
-            until,
-            until_decided: false,
-            confidence: 0.95,
-            margin: 0.01,
-            seed: 1,
-            records: None,
-        }
-    }
-
     #[test]
     fn trials_of_short_runs_end_within_ten_seconds_and_others_when_they_should() {
-        let side = TrialSide::Policy("linux".into());
         let ends = |pairs, until, done, seconds| {
-            is_long_enough(
-                &plan(&side, pairs, until),
-                done,
-                Duration::from_secs_f64(seconds),
-            )
+            let trial = RunsTrial {
+                pairs,
+                until,
+                ..RunsTrial::new(Vec::new(), TrialSide::Policy("linux".into()))
+            };
+            trial.is_long_enough(done, Duration::from_secs_f64(seconds))
         };
         // Pairs of one second: nine pairs.
         assert!(!ends(None, None, 8, 8.0) && ends(None, None, 9, 9.0));
