@@ -60,17 +60,14 @@ impl Started {
         self.reaches(|started| started.catches_interrupts() && file.exists())
     }
 
-    /// True if `steer` has replaced the shell, and handles SIGINT or has blocked it to wait for it.
+    /// True if `steer` has replaced the shell, and handles SIGINT.
     fn catches_interrupts(&self) -> bool {
         let status = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(status).unwrap_or_default();
-        let masks = status.lines().filter_map(|line| {
-            line.strip_prefix("SigCgt:")
-                .or(line.strip_prefix("SigBlk:"))
-        });
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
         // SIGINT is signal 2.
-        let mut masks = masks.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-        status.starts_with("Name:\tsteer\n") && masks.any(|mask| mask & 2 != 0)
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        status.starts_with("Name:\tsteer\n") && caught.is_some_and(|mask| mask & 2 != 0)
     }
 
     fn reaches(&mut self, holds: impl Fn(&Self) -> bool) -> bool {
