@@ -37,6 +37,7 @@ impl Drop for HandledSignals {
 
 /// Declares that this process is `steer` itself, so it may install signal handlers.
 pub fn own_process() {
+    countersteer_sysfs::signals::stay_caught();
     OWN_PROCESS.store(true, Ordering::Relaxed);
 }
 

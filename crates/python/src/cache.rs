@@ -8,6 +8,7 @@ use countersteer_profiler::{Measure, ProfileOptions};
 use pyo3::prelude::*;
 
 use crate::error::raised;
+use crate::session::detached;
 
 const LINE_BYTES: f64 = 64.0;
 
@@ -36,7 +37,7 @@ pub fn record_profile(
     if command.is_empty() {
         return Err(raised(anyhow::anyhow!("name a program to record")));
     }
-    let recorded = py.detach(|| {
+    detached(py, || {
         let mut options = ProfileOptions::new(command);
         options.name = name;
         options.max_instructions = max_instructions;
@@ -46,10 +47,8 @@ pub fn record_profile(
         }
         let recorded = countersteer_profiler::profile(&options)?;
         countersteer_profiler::write(&recorded.profile, &output)?;
-        anyhow::Ok(())
-    });
-    py.check_signals()?;
-    recorded.map_err(raised)
+        Ok(())
+    })
 }
 
 /// Misses per kilo-instruction of a profile in fully associative caches of these sizes in bytes.

@@ -19,6 +19,7 @@ use countersteer_session::live::{Live, Targets};
 use countersteer_session::steering::engine::EngineName;
 use countersteer_session::steering::tally::Tell;
 use countersteer_session::steering::whole_runs::{RunMeasure, RunsTrial, TrialSide};
+use countersteer_sysfs::signals::EndSignals;
 use pyo3::prelude::*;
 
 use crate::error::{failure, raised};
@@ -49,14 +50,17 @@ fn time(what: &str, seconds: f64) -> PyResult<Nanos> {
     Err(raised(why))
 }
 
-/// Runs without the interpreter's lock. Panics of a policy become exceptions.
-fn detached<T: Send>(
+/// Runs without the interpreter's lock. Panics of a policy become exceptions. A signal ends the run, and then has its effect on
+/// the interpreter.
+pub fn detached<T: Send>(
     py: Python<'_>,
     run: impl FnOnce() -> anyhow::Result<T> + Send,
 ) -> PyResult<T> {
-    py.detach(|| catch_unwind(AssertUnwindSafe(run)))
-        .map_err(failure)?
-        .map_err(raised)
+    let signals = EndSignals::listen().map_err(raised)?;
+    let done = py.detach(|| catch_unwind(AssertUnwindSafe(run)));
+    signals.end();
+    py.check_signals()?;
+    done.map_err(failure)?.map_err(raised)
 }
 
 /// Programs of the arguments, of which exactly one is given.
@@ -275,6 +279,7 @@ impl Samples {
         let count = options.extract::<Options>()?.count()?;
         let (rows, taken) = sync_channel(WAITING);
         let (opened, open) = sync_channel(1);
+        let signals = EndSignals::listen().map_err(raised)?;
         let counting = std::thread::spawn(move || {
             let begun = count.plan().and_then(|planned| planned.open());
             let begun = begun.and_then(|mut counting| Ok((counting.stopper()?, counting)));
@@ -294,6 +299,7 @@ impl Samples {
             if let Err(error) = ended {
                 let _ = rows.send(Err(error));
             }
+            signals.end();
         });
         let stopper = py
             .detach(move || open.recv())
@@ -450,7 +456,6 @@ pub fn threads(
         }
         Ok(search.run()?.findings)
     })?;
-    py.check_signals()?;
     let text = |findings| serde_json::to_string(&findings).map_err(raised);
     findings.map(text).transpose()
 }

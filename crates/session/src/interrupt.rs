@@ -1,10 +1,11 @@
 //! Child processes and temporary folders of this process, which a program ends and deletes when a signal interrupts it.
 //!
 //! Input: [`Helper`] processes and [`TemporaryFolder`] folders. Output: their end, by a drop or by [`release`]. Handlers of signals
-//! are the program's. Sessions that steer or count listen for signals while they run.
+//! are the program's. Sessions that steer or count listen for signals while they run, and long waits then end by them too.
 
 use std::fmt::Display;
 use std::io;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,9 @@ use anyhow::Context;
 use countersteer_files::scratch::Scratch;
 use countersteer_lab::error::{FaultKind, failure};
 use countersteer_profiler::this_program;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGXFSZ};
+use countersteer_sysfs::signals::{ENDING, Listener, are_caught};
+use signal_hook::SigId;
+use signal_hook::consts::{SIGPIPE, SIGXFSZ};
 
 /// Time limit for a child process to exit after SIGINT, before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -39,14 +42,42 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns a flag that becomes true on SIGINT (Ctrl-C), SIGTERM or SIGHUP. These signals no longer end this process.
+/// Flag that becomes true on SIGINT (Ctrl-C), SIGTERM or SIGHUP. These signals do not end this process while this value exists.
+pub struct SignalFlag {
+    flag: Arc<AtomicBool>,
+    actions: Vec<SigId>,
+    _listener: Listener,
+}
+
+impl Deref for SignalFlag {
+    type Target = AtomicBool;
+
+    fn deref(&self) -> &AtomicBool {
+        &self.flag
+    }
+}
+
+impl Drop for SignalFlag {
+    fn drop(&mut self) {
+        for action in self.actions.drain(..) {
+            signal_hook::low_level::unregister(action);
+        }
+    }
+}
+
+/// Returns a flag that a signal sets.
 ///
 /// # Errors
 /// The signal handlers cannot be installed.
-pub fn flag() -> anyhow::Result<Arc<AtomicBool>> {
-    let flag = Arc::default();
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&flag)).context(CANNOT_LISTEN)?;
+pub fn flag() -> anyhow::Result<SignalFlag> {
+    let mut flag = SignalFlag {
+        flag: Arc::default(),
+        actions: Vec::new(),
+        _listener: Listener::begin().context(CANNOT_LISTEN)?,
+    };
+    for signal in ENDING {
+        let action = signal_hook::flag::register(signal, Arc::clone(&flag.flag));
+        flag.actions.push(action.context(CANNOT_LISTEN)?);
     }
     Ok(flag)
 }
@@ -139,15 +170,23 @@ impl Helper {
         Ok(ended)
     }
 
-    /// Waits until the helper process exits, and returns its exit status.
+    /// Waits until the helper process exits, and returns its exit status. A signal to this process interrupts the helper if
+    /// something listens, which keeps this process alive.
     ///
     /// # Errors
-    /// The status cannot be read.
-    pub fn wait(&self) -> io::Result<ExitStatus> {
+    /// The status cannot be read, or the signal handlers cannot be installed.
+    pub fn wait(&self) -> anyhow::Result<ExitStatus> {
+        let mut signalled = are_caught().then(flag).transpose()?;
         loop {
             // The lock is not held during the sleep, because the signal handler needs it.
             if let Some(status) = self.ended()? {
                 return Ok(status);
+            }
+            if signalled
+                .take_if(|flag| flag.load(Ordering::Relaxed))
+                .is_some()
+            {
+                self.interrupt();
             }
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -3,7 +3,7 @@
 //! Input: a counting session. Output: the screen, until the user quits, a signal arrives, or the last interval ends. The
 //! terminal is restored in every case, including a panic.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -18,7 +18,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use super::input;
 use super::view::{Theme, TopView};
 use crate::error::{FaultKind, failure};
-use crate::interrupt;
+use crate::interrupt::{self, SignalFlag};
 use countersteer_session::top::sample::Snapshot;
 use countersteer_session::top::state::TopState;
 use countersteer_session::top::{OpenedTop, TopOutcome};
@@ -101,7 +101,7 @@ struct ShownFrame {
     /// Handle of the counting thread; `None` after the thread has been joined.
     counting: Option<JoinHandle<LiveSession>>,
     samples: Option<u64>,
-    signalled: Arc<AtomicBool>,
+    signalled: SignalFlag,
     /// Names of the virtual counters that the shown columns need, shared with the counting thread.
     reads: Arc<Mutex<Vec<&'static str>>>,
 }
