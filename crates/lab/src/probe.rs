@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Context;
+use countersteer_policies::LINUX;
 use countersteer_policies::reach::shelf;
 use countersteer_report::judge::{Facts, Probed, ProbingGap, Ranking, WORTH, judge};
 use countersteer_report::table::CompareRun;
@@ -21,8 +22,6 @@ use crate::sweep::Sweep;
 
 /// Limit on the number of seeds for probing runs.
 const SEEDS: u64 = 3;
-/// Name of the baseline policy.
-const LINUX: &str = "linux";
 
 /// True if a workload fixes the start CPUs of at least one program.
 fn is_pinned(workload: &Loaded) -> bool {

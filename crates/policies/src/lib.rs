@@ -49,6 +49,7 @@ pub mod ways;
 use countersteer_model::policy::PolicyDef;
 
 pub use foreground::{KEY as FOREGROUND, foreground_of, is_foreground};
+pub use linux::NAME as LINUX;
 pub use registry::{add, all, by_name, head, names, params, parse, replace, with_param};
 
 /// Declares the table of policies, and the table of the files whose heads describe them.

@@ -7,8 +7,11 @@
 use countersteer_model::placement::Placement;
 use countersteer_model::policy::{Policy, PolicyDef, PolicyRng, View};
 
+/// Name of the policy that places nothing.
+pub const NAME: &str = "linux";
+
 pub(crate) const DEF: PolicyDef = PolicyDef {
-    name: "linux",
+    name: NAME,
     summary: "places nothing: Linux's own scheduler decides",
     source: "Linux's fair class",
     params: &[],

@@ -133,7 +133,7 @@ const fn on(grounds: &'static [MachineProperty], row: PolicyReach) -> PolicyReac
 
 /// Applicability of every policy of this crate.
 const REACH: &[PolicyReach] = &[
-    row("linux", Apart::Nothing, false),
+    row(crate::LINUX, Apart::Nothing, false),
     row("default", Apart::Nothing, false),
     row("static", Apart::Nothing, false),
     row("best-static", Apart::Nothing, true),
@@ -262,7 +262,7 @@ pub fn chooses(spec: &str) -> bool {
 /// True for the policy that places no thread, for which no scheduler has to be loaded.
 #[must_use]
 pub fn places_nothing(spec: &str) -> bool {
-    reach(spec).is_some_and(|row| row.policy == crate::linux::DEF.name)
+    reach(spec).is_some_and(|row| row.policy == crate::LINUX)
 }
 
 /// Policies that a comparison on a machine includes by default, and those that it leaves out.

@@ -136,7 +136,7 @@ impl Tryout {
     /// # Errors
     /// See [`Self::run`].
     pub fn linux(&self) -> Result<Score, TryoutError> {
-        self.shipped("linux")
+        self.shipped(countersteer_policies::LINUX)
     }
 
     fn simulate(&self, policy: &mut dyn Policy) -> Result<Score, TryoutError> {

@@ -21,10 +21,10 @@ use countersteer_lab::LoadedMachine;
 use countersteer_model::evidence::GainDecision as TrialVerdict;
 use countersteer_model::trial::{Gain, TrialPlan};
 use countersteer_model::units::Nanos;
-use countersteer_policies::FOREGROUND;
+use countersteer_policies::{FOREGROUND, LINUX, reach};
 use countersteer_report::judge::{Ranking, Verdict};
 
-use crate::advice::{self, Advice, LINUX};
+use crate::advice::{self, Advice};
 use crate::bpf::Bpf;
 use crate::live::{Live, Targets, with_foreground};
 use crate::steering::ab_trial::{AbTrial, AlternatingPolicies};
@@ -240,7 +240,7 @@ fn conduct(auto: &Auto, spec: &str) -> anyhow::Result<(JobResult, Option<AbTrial
     job::restore()?;
     let here = SteeredMachine::look(auto.machine.as_deref())?;
     let mut programs = programs::of_command(&auto.command)?;
-    let mut ab_trial = (spec != LINUX).then(|| AbTrial::new(auto.plan()));
+    let mut ab_trial = (!reach::places_nothing(spec)).then(|| AbTrial::new(auto.plan()));
     let foreground = auto.foreground.as_deref();
     if let Some(program) = foreground {
         programs = programs::beside(programs, &programs::running(program)?)?;

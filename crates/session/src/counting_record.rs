@@ -49,7 +49,7 @@ pub fn recorder(
     let manifest = Manifest::new(
         machine_text,
         (name, &workload),
-        "linux",
+        countersteer_policies::LINUX,
         0,
         about.period,
         options,

@@ -29,7 +29,7 @@ use countersteer_model::policy::Policy;
 use countersteer_model::rules::Rules;
 use countersteer_model::trial::TrialPlan;
 use countersteer_model::units::Nanos;
-use countersteer_policies::FOREGROUND;
+use countersteer_policies::{FOREGROUND, LINUX};
 
 use crate::bpf::Bpf;
 use crate::error::{FaultKind, failure};
@@ -177,7 +177,7 @@ fn judged(
         margin: trust.margin,
     };
     let mut ab_trial = AbTrial::new(plan);
-    let mut linux = "linux".to_owned();
+    let mut linux = LINUX.to_owned();
     if let Some(program) = countersteer_policies::foreground_of(&rules.policy) {
         ab_trial = ab_trial.with_foreground(program);
         linux = countersteer_policies::with_param(&linux, FOREGROUND, program);

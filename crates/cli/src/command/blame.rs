@@ -66,7 +66,7 @@ fn experiment(args: &BlameArgs) -> anyhow::Result<Experiment> {
         (None, Some(machine), Some(workload)) => Experiment {
             machine: library::loaded(machine)?,
             workload: Arc::new(load_workload(workload)?),
-            policy: "linux".into(),
+            policy: countersteer_policies::LINUX.into(),
             seed: 1,
             options: args.options.options()?,
             detail: None,

@@ -18,7 +18,7 @@ use crate::waits::Wait;
 #[group(skip)]
 pub struct RunArgs {
     /// Policy: name or name:key=value,...
-    #[arg(short = 'P', long, value_name = "POLICY", default_value = "linux")]
+    #[arg(short = 'P', long, value_name = "POLICY", default_value = countersteer_policies::LINUX)]
     policy: String,
     /// Name of the foreground program: Linux alone schedules it, and the threads of all other programs get a lower weight
     #[arg(long, value_name = "PROGRAM")]

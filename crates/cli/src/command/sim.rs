@@ -23,7 +23,7 @@ pub struct SimulateArgs {
     #[arg(short, long)]
     workload: String,
     /// Policy: name or name:key=value,...
-    #[arg(short = 'P', short_alias = 'p', long, default_value = "linux")]
+    #[arg(short = 'P', short_alias = 'p', long, default_value = countersteer_policies::LINUX)]
     policy: String,
     /// Random seed
     #[arg(long, default_value_t = 1)]

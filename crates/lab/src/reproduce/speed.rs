@@ -36,7 +36,7 @@ fn mips(
     let experiment = Experiment {
         machine: Arc::clone(machine),
         workload: cast.workload("speed", members, 1)?,
-        policy: "linux".to_owned(),
+        policy: countersteer_policies::LINUX.to_owned(),
         seed: 1,
         options: cast.options(1, 100.0),
         detail: None,

@@ -79,7 +79,7 @@ impl GroupsPolicy {
             }
         }
         if by_list && !free.is_empty() {
-            parts.push(part("the other CPUs", "linux", free, topology)?);
+            parts.push(part("the other CPUs", crate::LINUX, free, topology)?);
         }
         let needs = needs(&parts);
         Ok(Self {

@@ -52,7 +52,7 @@ fn panel(experiment: &ChartRuns<'_>, metric: &ScoreMetric) -> Markup {
             p.note { (metric.prose) "; " (aim) }
             div.bars {
                 @for (summary, spread) in experiment.summaries.iter().zip(&spreads) {
-                    @let is_linux = summary.policy == "linux";
+                    @let is_linux = summary.policy == countersteer_policies::LINUX;
                     @let class = if metric.better != Better::Neither && best(spread) { "bar best" } else if is_linux { "bar base" } else { "bar" };
                     div.name title=(summary.policy) { (summary.policy) }
                     div.rail title=(tooltip(summary.policy, metric, spread, summary.runs.len())) {

@@ -71,7 +71,9 @@ impl<'a> ChartRuns<'a> {
     /// Returns the runs under the baseline `linux`; `None` if it was not run.
     #[must_use]
     pub fn linux(&self) -> Option<&PolicySummary<'a>> {
-        self.summaries.iter().find(|s| s.policy == "linux")
+        self.summaries
+            .iter()
+            .find(|s| s.policy == countersteer_policies::LINUX)
     }
 
     /// Returns the record of a policy; `None` if there is none.

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_policies::reach;
+use countersteer_policies::{LINUX, reach};
 use serde::Serialize;
 
 use super::bounded::Bounded;
@@ -119,8 +119,8 @@ impl Ranking {
     /// Ranks the policies of one machine and workload.
     #[must_use]
     pub fn of(rivals: &[&PolicySummary<'_>], facts: &Facts) -> Self {
-        let linux = rivals.iter().find(|s| s.policy == "linux").copied();
-        let others = rivals.iter().filter(|s| s.policy != "linux");
+        let linux = rivals.iter().find(|s| s.policy == LINUX).copied();
+        let others = rivals.iter().filter(|s| s.policy != LINUX);
         let noise = linux.map_or_else(Noises::default, |linux| Noises::of(rivals, linux));
         let ranked: Vec<Ranked> = linux
             .map(|linux| others.filter_map(|s| Ranked::of(s, linux, noise)).collect())
@@ -228,7 +228,7 @@ impl Ranking {
             let compared: Vec<String> = self.deployable.iter().map(|r| name(&r.policy)).collect();
             let policies: Vec<String> = shelf
                 .iter()
-                .filter(|p| *p != "linux" && !compared.contains(p) && !reach::simulator_only(p))
+                .filter(|p| *p != LINUX && !compared.contains(p) && !reach::simulator_only(p))
                 .cloned()
                 .collect();
             if !policies.is_empty() {
@@ -241,7 +241,7 @@ impl Ranking {
     /// Adds a remark about the policies that placed no thread in any run.
     fn abstained(&mut self, rivals: &[&PolicySummary<'_>]) {
         let idle = |s: &&&PolicySummary<'_>| {
-            s.policy != "linux" && s.runs.iter().all(|run| run.acted == Some(false))
+            !reach::places_nothing(s.policy) && s.runs.iter().all(|run| run.acted == Some(false))
         };
         let idle = rivals.iter().filter(idle);
         let policies: Vec<String> = idle.map(|s| s.policy.to_owned()).collect();
@@ -286,7 +286,7 @@ impl Ranking {
 fn against_linux(runs: &[CompareRun], policy: &str) -> Option<Ranked> {
     let summaries = summarise(runs);
     let of = |policy: &str| summaries.iter().find(|s| s.policy == policy);
-    let linux = of("linux")?;
+    let linux = of(LINUX)?;
     let noise = Noises::of(&summaries.iter().collect::<Vec<_>>(), linux);
     Ranked::of(of(policy)?, linux, noise)
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use countersteer_lab::{Finished, LoadedMachine, SimOptions, Sweep, experiment, probe};
 use countersteer_model::units::Nanos;
-use countersteer_policies::reach;
+use countersteer_policies::{LINUX, reach};
 use countersteer_report::judge::{Facts, Ranking, Verdict, judge};
 use countersteer_report::record::Detail;
 use countersteer_report::table::CompareRun;
@@ -33,9 +33,6 @@ use crate::{library, notice};
 
 pub use recording::{RecordedProgram, name_of};
 use recording::{record, workload};
-
-/// Policy with which all others are compared.
-pub const LINUX: &str = "linux";
 
 /// Programs for which a policy is sought.
 #[derive(Clone, Debug)]
