@@ -4,7 +4,7 @@
 //! slowest program has finished three times. Completion times are geometric means.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use countersteer_model::driver::{DriverConfig, Recorder, drive};
@@ -421,9 +421,12 @@ impl Experiment {
             let machine = &self.machine.machine.name;
             format!("workload {workload} on machine {machine}")
         };
+        let began = Instant::now();
         let simulation = simulation
             .with_context(shown)?
-            .within(Duration::from_nanos(options.max_wall.0))
+            .within(Duration::from_nanos(options.max_wall.0), move || {
+                began.elapsed()
+            })
             .counting_events(&events);
         let simulation = match scx::scheduler(&self.policy, &self.machine.topology, self.seed)? {
             Some(scheduler) => simulation.scheduled_by(scheduler),

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot set itself up has failed
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use countersteer_fuzz::storm;
 use countersteer_model::engine::{Engine, Watch};
@@ -59,7 +59,9 @@ fn machines_that_are_taken_can_be_simulated() {
         };
         let topology = Arc::new(Topology::new(&machine));
         if let Ok(simulation) = Simulation::new(topology, &plan, config()) {
-            let mut simulation = simulation.within(Duration::from_millis(200));
+            let began = Instant::now();
+            let mut simulation =
+                simulation.within(Duration::from_millis(200), move || began.elapsed());
             for tenth in 1..=3 {
                 let until = Nanos::from_millis(100 * tenth);
                 if simulation.observe(&Watch::default(), until).is_err() {

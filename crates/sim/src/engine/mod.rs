@@ -22,7 +22,7 @@ mod switches;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use countersteer_model::cpuset::CpuSet;
 use countersteer_model::engine::{ProgramInfo, Span, ThreadEvent, Watched};
@@ -90,18 +90,17 @@ pub enum SimError {
 /// Number of simulation steps between two checks of the wall clock.
 const STEPS_PER_LOOK: u32 = 16;
 
-/// Limit on the wall-clock time of a simulation.
-#[derive(Clone, Copy, Debug)]
+/// Limit on the wall-clock time of a simulation, by a clock of the caller.
 struct WallClockBudget {
     given: Duration,
-    since: Instant,
+    elapsed: Box<dyn Fn() -> Duration + Send + Sync>,
     steps: u32,
 }
 
 impl WallClockBudget {
     fn spend(&mut self, at: Nanos) -> Result<(), SimError> {
         self.steps = (self.steps + 1) % STEPS_PER_LOOK;
-        if self.steps == 0 && self.since.elapsed() > self.given {
+        if self.steps == 0 && (self.elapsed)() > self.given {
             let budget = self.given;
             return Err(SimError::OutOfTime { at, budget });
         }
@@ -305,12 +304,16 @@ impl Simulation {
         Ok(sim)
     }
 
-    /// Limits the wall-clock time from now on; the simulation fails once it exceeds `budget`.
+    /// Limits the wall-clock time; the simulation fails once `elapsed` exceeds `budget`.
     #[must_use]
-    pub fn within(mut self, budget: Duration) -> Self {
+    pub fn within(
+        mut self,
+        budget: Duration,
+        elapsed: impl Fn() -> Duration + Send + Sync + 'static,
+    ) -> Self {
         self.budget = Some(WallClockBudget {
             given: budget,
-            since: Instant::now(),
+            elapsed: Box::new(elapsed),
             steps: 0,
         });
         self
