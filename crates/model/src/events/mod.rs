@@ -114,12 +114,6 @@ impl EventDef {
         )
     }
 
-    /// True if counting this event occupies a counter of the core's PMU.
-    #[must_use]
-    pub const fn takes_counter(&self) -> bool {
-        self.is_counted() && !self.is_software()
-    }
-
     /// True if the kernel counts this event in software.
     #[must_use]
     pub const fn is_software(&self) -> bool {
