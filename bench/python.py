@@ -4,6 +4,7 @@
 Times are medians. Mixes are of 16 programs under one policy; what an hour would do is extrapolated from MIXES of them (200).
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ import numpy as np
 import countersteer as cs
 
 STEER = [sys.executable, "-m", "countersteer"]
+RUNS = 1000
 COMPARED = ("i9-12900k-8p8e", "unequal-cores")
 
 
@@ -47,6 +49,16 @@ def crowd(threads: int) -> cs.Workload:
     return cs.Workload.parse(text)
 
 
+def run_ms(run, runs: int) -> float:
+    """A run of `true`, as the mean of many in a row."""
+
+    def all_of_them():
+        for _ in range(runs):
+            run()
+
+    return 1000 * timed(all_of_them, 1) / runs
+
+
 def decision_ms(policy, threads: int, decisions: int) -> float:
     """A decision about threads, as the difference of two simulations: with decisions by a Python class, and by `linux`."""
     machine, load = cs.Machine.load("i9-12900k-8p8e"), crowd(threads)
@@ -74,6 +86,10 @@ def main(mixes: int = 200) -> None:
     print(f"| `compare` of 8 runs from Python against `steer compare` | {own:.2f} s, {cli:.2f} s |")
     ms = decision_ms(Stays.policy_name, 1000, 20)
     print(f"| a decision of a Python class about 1,000 threads, over the loop without one | {ms:.2f} ms |")
+    words = ["run", "--summary", os.devnull, "--", "true"]
+    argv = run_ms(lambda: subprocess.run([*STEER, *words], capture_output=True, check=True), RUNS)
+    own = run_ms(lambda: cs.run(["true"]), RUNS)
+    print(f"| {RUNS:,} runs of `true`: `cs.run`, and `steer run --summary` started from Python | {own:.0f} ms, {argv:.0f} ms each |")
     alone = sweep_seconds(mixes)
     print(f"| mixes of 16 programs in an hour, threads of one process; from {mixes} | {3600 * mixes / alone:,.0f} |")
     try:
