@@ -76,17 +76,23 @@ impl Listener {
     /// The kernel refuses a handler.
     pub fn begin() -> io::Result<Self> {
         let mut listeners = listeners();
+        // Before a handler is there, which would otherwise end this process in between.
+        listeners.count += 1;
+        NO_LISTENER.store(false, Ordering::SeqCst);
+        let listener = Self(());
         if listeners.defaults.is_none() {
             let mut defaults = Vec::new();
             for signal in ENDING.into_iter().filter(|signal| is_default(*signal)) {
-                register_conditional_default(signal, Arc::clone(&NO_LISTENER))?;
+                let registered = register_conditional_default(signal, Arc::clone(&NO_LISTENER));
+                if let Err(error) = registered {
+                    drop(listeners);
+                    return Err(error);
+                }
                 defaults.push(signal);
             }
             listeners.defaults = Some(defaults);
         }
-        listeners.count += 1;
-        NO_LISTENER.store(false, Ordering::SeqCst);
-        Ok(Self(()))
+        Ok(listener)
     }
 }
 

@@ -29,6 +29,7 @@ use countersteer_model::evidence::Evidence;
 use countersteer_model::topology::Topology;
 use countersteer_model::trial::Gain;
 use countersteer_model::workload::{Workload, WorkloadProgram};
+use countersteer_policies::LINUX;
 use countersteer_sysfs::launch::ProgramStreams;
 use countersteer_sysfs::sched_ext;
 use countersteer_sysfs::signals::EndSignals;
@@ -42,9 +43,6 @@ use crate::error::{FaultKind, kind_of};
 use crate::interrupt::{Helper, TemporaryFolder, unusable};
 use crate::live::{Live, Targets};
 use crate::notice;
-
-/// Policy of arms that are no policy.
-const LINUX: &str = "linux";
 
 /// Arm of a trial: the policy, command prefix or scheduler under which the programs run.
 #[derive(Clone, Debug, PartialEq, Eq)]
