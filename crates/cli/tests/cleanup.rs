@@ -174,12 +174,16 @@ fn a_cleanup_process_holds_nobody_elses_files_and_ends_with_its_run() {
     let Some((program, run, cleanup, own)) = confined(dir.path()) else {
         return;
     };
-    let files = std::fs::read_dir(format!("/proc/{cleanup}/fd"))
-        .unwrap()
-        .flatten();
-    let files: Vec<String> = files
-        .filter_map(|e| Some(std::fs::read_link(e.path()).ok()?.display().to_string()))
-        .collect();
+    let files = || -> Vec<String> {
+        let files = std::fs::read_dir(format!("/proc/{cleanup}/fd")).unwrap();
+        let links = files
+            .flatten()
+            .filter_map(|e| std::fs::read_link(e.path()).ok());
+        links.map(|link| link.display().to_string()).collect()
+    };
+    // It has its name before it opens the last one.
+    let files = until(|| Some(files()).filter(|f| f.iter().any(|f| f.contains("pidfd"))));
+    let files = files.unwrap();
     let nothing = files.iter().filter(|f| *f == "/dev/null");
     let pipes = files.iter().filter(|f| f.starts_with("pipe:"));
     let of_process = files.iter().filter(|f| f.contains("pidfd"));

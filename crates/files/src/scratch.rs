@@ -4,7 +4,7 @@
 //! end. If this process is killed, the shell kills the processes that still work in the folder, found by their command lines. It
 //! then removes the folder. It starts before the folder is made, so that a kill at any moment leaves nothing behind.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -14,29 +14,28 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::Builder;
 
-/// Script of the shell. Arguments: the folder; the start of a word by which processes are found, or nothing; and the rest of the
-/// word. It has two parts, so that the shell does not find itself.
+/// Script of the shell. Arguments: the folder, and the text by which processes are found, or nothing. Processes may start others
+/// until they are found, and write while the folder is removed, so the shell tries again for some seconds.
 const REMOVER: &str = r#"
 trap "" HUP INT TERM
 read -r end
-[ -d "$1" ] || exit 0
-if [ -n "$2" ]; then
-    for round in 1 2; do
-        for found in $(grep -alsF -e "$2$3" /proc/[0-9]*/cmdline); do
-            found=${found#/proc/}
-            kill -KILL "${found%/cmdline}"
-        done
+round=0 found=
+while [ $round -lt 100 ] && { [ -d "$1" ] || [ -n "$found" ]; }; do
+    [ $round -lt 2 ] || sleep 0.1 || sleep 1
+    round=$((round + 1)) found=
+    [ -z "$2" ] || for file in $(grep -alsF -e "$2" /proc/[0-9]*/cmdline); do
+        pid=${file#/proc/} pid=${pid%/cmdline}
+        [ "$pid" = $$ ] || ! kill -KILL "$pid" || found=$pid
     done
-fi
-rm -rf -- "$1"
+    rm -rf -- "$1"
+done
 "#;
 
 /// Folder that is removed at the end of this value or of this process.
 #[derive(Debug)]
 pub struct Scratch {
     folder: PathBuf,
-    /// Ends after the folder is removed.
-    _remover: Remover,
+    remover: Remover,
 }
 
 impl Scratch {
@@ -45,21 +44,22 @@ impl Scratch {
     /// # Errors
     /// The system's folder for temporary files does not exist, is full, or may not be written to.
     pub fn new(prefix: &str) -> io::Result<Self> {
-        Self::of_processes(prefix, |_| (OsString::new(), OsString::new()))
+        Self::with_text(prefix, |_| OsStr::new(""))
     }
 
-    /// Makes a folder for processes whose command lines contain a word. The word has two parts, of which neither is empty; `word`
-    /// gets the folder. The processes are killed if this process is.
+    /// Makes a folder for processes whose command lines contain its name. They are killed if this process is.
     ///
     /// # Errors
     /// As for [`Scratch::new`].
-    pub fn of_processes(
-        prefix: &str,
-        word: impl Fn(&Path) -> (OsString, OsString),
-    ) -> io::Result<Self> {
+    pub fn of_processes(prefix: &str) -> io::Result<Self> {
+        // Not the whole path: in any of its lines, `grep` would see a text to look for.
+        Self::with_text(prefix, |name| name)
+    }
+
+    fn with_text(prefix: &str, text: fn(&OsStr) -> &OsStr) -> io::Result<Self> {
         let made = Builder::new().prefix(prefix).make(|folder| {
-            let (start, rest) = word(folder);
-            let mut remover = Remover::start([folder.as_os_str(), &start, &rest]);
+            let name = folder.file_name().unwrap_or_default();
+            let mut remover = Remover::start([folder.as_os_str(), text(name)]);
             if let Err(why) = DirBuilder::new().mode(0o700).create(folder) {
                 // A folder of this name may be another process's.
                 remover.kill();
@@ -69,10 +69,7 @@ impl Scratch {
         })?;
         let (remover, folder) = made.into_parts();
         let folder = folder.keep()?;
-        Ok(Self {
-            folder,
-            _remover: remover,
-        })
+        Ok(Self { folder, remover })
     }
 
     /// Returns the folder's path.
@@ -84,8 +81,10 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Removed here, so the shell has nothing left to do.
-        let _ = std::fs::remove_dir_all(&self.folder);
+        if std::fs::remove_dir_all(&self.folder).is_ok() {
+            // Nothing is left to do. The end of the pipe would come later if another process has inherited it.
+            self.remover.kill();
+        }
     }
 }
 
@@ -94,7 +93,7 @@ impl Drop for Scratch {
 struct Remover(Option<Child>);
 
 impl Remover {
-    fn start(arguments: [&OsStr; 3]) -> Self {
+    fn start(arguments: [&OsStr; 2]) -> Self {
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", REMOVER, "sh"]).args(arguments);
         // Signals to this process's group must not reach the shell.
@@ -140,7 +139,7 @@ mod tests {
     #[test]
     fn a_folder_of_another_process_stays() {
         let others = tempfile::tempdir().unwrap();
-        let start = || Remover::start([others.path().as_os_str(), OsStr::new(""), OsStr::new("")]);
+        let start = || Remover::start([others.path().as_os_str(), OsStr::new("")]);
         let mut remover = start();
         remover.kill();
         drop(remover);

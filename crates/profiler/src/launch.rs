@@ -112,8 +112,7 @@ fn recording_wrapper(setup: &Setup, options: &ProfileOptions) -> Vec<OsString> {
 
 /// Makes the scratch directory of a recording. The processes of the recording have its name in their command lines.
 pub fn scratch() -> Result<Scratch, ProfileError> {
-    let word = |path: &Path| (DIRECTORY.into(), escaped(path));
-    let made = Scratch::of_processes("steer-profile-", word);
+    let made = Scratch::of_processes("steer-profile-");
     made.map_err(|source| ProfileError::Scratch {
         path: std::env::temp_dir(),
         source,

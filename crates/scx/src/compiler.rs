@@ -110,8 +110,14 @@ fn lowered(most: u64, get: impl Fn(&mut libc::rlimit) -> libc::c_int) -> libc::r
 fn kill(child: &mut Child) {
     let mut found = vec![child.id()];
     let mut next = 0;
+    let send = |pid: u32, signal| {
+        // SAFETY: the call takes numbers only.
+        i32::try_from(pid).map(|pid| unsafe { libc::kill(pid, signal) })
+    };
     while let Some(pid) = found.get(next).copied() {
         next += 1;
+        // From now on, it starts no other process.
+        let _ = send(pid, libc::SIGSTOP);
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
         let children = children.unwrap_or_default();
         found.extend(
@@ -120,9 +126,8 @@ fn kill(child: &mut Child) {
                 .filter_map(|c| c.parse::<u32>().ok()),
         );
     }
-    for pid in found.into_iter().filter_map(|pid| i32::try_from(pid).ok()) {
-        // SAFETY: the call takes numbers only.
-        unsafe { libc::kill(pid, libc::SIGKILL) };
+    for pid in found {
+        let _ = send(pid, libc::SIGKILL);
     }
     // It was killed, so this does not wait long.
     let _ = child.wait();

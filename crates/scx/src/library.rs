@@ -133,8 +133,7 @@ impl Library {
             why,
         };
         // The compiler ends with this process, too.
-        let word = |path: &Path| (INCLUDES.into(), path.into());
-        let place = Scratch::of_processes("steer-scx-", word).map_err(failed)?;
+        let place = Scratch::of_processes("steer-scx-").map_err(failed)?;
         let others = NAMES.map(|(name, of)| (name, format!("#include <{of}>\n")));
         let headers = HEADERS.map(|(name, text)| (name, text.to_owned()));
         for (name, text) in headers.into_iter().chain(others) {

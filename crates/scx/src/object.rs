@@ -1,7 +1,9 @@
 //! A compiled scheduler in memory: its functions, its variables, and the table of the simulator's functions.
 
 use std::ffi::c_void;
+use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
@@ -15,6 +17,8 @@ use crate::library::Library;
 /// Loaded scheduler with global variables of its own.
 pub struct Object {
     loaded: Loaded,
+    /// Open as long as the scheduler is loaded: the loader takes two files with one path for the same.
+    _file: File,
     pub ops: *const Ops,
     pub host: *mut c_void,
     pub root: *mut c_void,
@@ -37,15 +41,14 @@ impl Object {
             path: library.source.clone(),
             why,
         };
-        // The loader gives a second copy of variables only to another file.
-        let file = tempfile::Builder::new().prefix("steer-scx-").tempfile();
-        let mut file = file.map_err(|e| failed(e.to_string()))?;
+        // The loader gives a second copy of variables only to another file. The file has no name that would stay if this process
+        // were killed.
+        let mut file = tempfile::tempfile().map_err(|e| failed(e.to_string()))?;
         file.write_all(&library.code)
             .map_err(|e| failed(e.to_string()))?;
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         // SAFETY: the file is the one that this crate has compiled; like any plug-in, it runs with the rights of this process.
-        let loaded = unsafe { Loaded::open(Some(file.path()), RTLD_NOW | RTLD_LOCAL) };
-        // What is loaded needs no name, and a name stays if this process is killed.
-        drop(file);
+        let loaded = unsafe { Loaded::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
         let loaded = loaded.map_err(|e| failed(e.to_string()))?;
         let at = |name: &str| {
             // SAFETY: only the address is used.
@@ -107,6 +110,7 @@ impl Object {
             maps,
             base,
             loaded,
+            _file: file,
         })
     }
 

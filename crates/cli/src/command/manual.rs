@@ -6,6 +6,7 @@ use clap_complete::Shell;
 use countersteer_report::write_atomically;
 
 use super::print_raw;
+use crate::interrupt::TemporaryFolder;
 use crate::output::make_folder;
 
 /// Arguments of `steer manual`.
@@ -62,9 +63,9 @@ fn all(mut command: clap::Command, dir: &Path) -> anyhow::Result<()> {
     // Writes a page for each visible command and subcommand. This must precede the completions, which add `help` commands.
     let described = command.clone().disable_help_subcommand(true);
     // The generator opens its files by name and would follow links in a folder of others.
-    let made = tempfile::tempdir()?;
+    let made = TemporaryFolder::folder("manual")?;
     clap_mangen::generate_to(described, made.path())?;
-    for page in std::fs::read_dir(&made)? {
+    for page in std::fs::read_dir(made.path())? {
         let page = page?;
         put(&pages.join(page.file_name()), &std::fs::read(page.path())?)?;
     }

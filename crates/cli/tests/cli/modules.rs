@@ -68,7 +68,12 @@ done"#;
         dir.path(),
         &["./twice"],
         &["--json", "-o", "a.rec", "-m", "twice_clock/task_clock"],
-        &["--", "sh", "-c", "while [ ! -e done ]; do :; done"],
+        &[
+            "--",
+            "sh",
+            "-c",
+            "ulimit -t 60; while [ ! -e done ]; do :; done",
+        ],
     );
     let stdout = text(&output.stdout);
     let rows: Vec<serde_json::Value> = stdout

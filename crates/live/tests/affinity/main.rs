@@ -79,12 +79,15 @@ const WATCH: Watch<'_> = Watch {
 };
 
 fn mask(tid: u32) -> String {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap();
-    let line = status
-        .lines()
-        .find_map(|l| l.strip_prefix("Cpus_allowed_list:"))
-        .unwrap();
-    line.trim().to_owned()
+    mask_if_any(tid).unwrap()
+}
+
+/// Mask of a thread; `None` if it has ended.
+fn mask_if_any(tid: u32) -> Option<String> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let mut lines = status.lines();
+    let line = lines.find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?;
+    Some(line.trim().to_owned())
 }
 
 /// CPUs that this test may use; `None`, with a message, if they are too few.

@@ -153,6 +153,6 @@ fn forks_are_reported_while_any_set_counts() {
         seen_forks += kinds.filter(|kind| *kind == ThreadEventKind::New).count();
         // Between two sets none is counted: for some microseconds, or longer on a busy machine. If only one set reported forks,
         // half would be missing.
-        seen_forks >= CHILDREN * 4 / 5
+        seen_forks >= CHILDREN * 3 / 5
     });
 }

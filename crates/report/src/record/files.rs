@@ -10,6 +10,7 @@ use arrow_array::{RecordBatch, RecordBatchReader};
 use countersteer_files::caught::caught;
 use countersteer_files::read;
 use countersteer_files::write::temporary_file;
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::Compression;
@@ -164,6 +165,11 @@ pub(super) fn put(temporary: TempDir, dir: &Path, replaces: bool) -> Result<(), 
         fs::rename(temporary.path(), dir).map_err(write)?;
         let _ = temporary.keep();
         return Ok(());
+    }
+    // The folder has a record at every moment, where the file system can exchange two names.
+    let (from, exchange) = (temporary.path().to_owned(), RenameFlags::RENAME_EXCHANGE);
+    if renameat2(AT_FDCWD, &from, AT_FDCWD, dir, exchange).is_ok() {
+        return temporary.close().map_err(|e| ReportError::write(&from, e));
     }
     let old = temporary.path().with_extension("old");
     fs::rename(dir, &old).map_err(write)?;

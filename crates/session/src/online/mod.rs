@@ -305,6 +305,7 @@ fn brakes_of_fillers(
     for _ in 1..sharers.clamp(2, 5) {
         let mut filler = this_program::command()?;
         filler.args(["internal", "fill", &bytes.to_string()]);
+        this_program::end_with_this_thread(&mut filler);
         let child = filler.spawn().context("cannot start a co-runner")?;
         let pid = child.id();
         let journalled = undo.helper(&child);

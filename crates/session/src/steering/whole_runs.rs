@@ -30,6 +30,7 @@ use countersteer_model::topology::Topology;
 use countersteer_model::trial::Gain;
 use countersteer_model::workload::{Workload, WorkloadProgram};
 use countersteer_policies::LINUX;
+use countersteer_profiler::this_program;
 use countersteer_sysfs::launch::ProgramStreams;
 use countersteer_sysfs::sched_ext;
 use countersteer_sysfs::signals::EndSignals;
@@ -398,6 +399,7 @@ fn score(command: &str, output: &Path) -> anyhow::Result<f64> {
         .args(["-c", command])
         .env("STEER_OUTPUT", output)
         .stdin(Stdio::null());
+    this_program::end_with_this_thread(&mut shell);
     let printed = shell.output().context("cannot start a shell for --score")?;
     let text = String::from_utf8_lossy(&printed.stdout);
     let number = text
