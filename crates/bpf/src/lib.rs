@@ -4,6 +4,8 @@
 //! `bpf/engine.bpf.c`; this crate loads it, sends it commands and receives its events. [`follow`] does the same with
 //! `bpf/follow.bpf.c`, which only counts, with any scheduler. [`latency`] does it with `bpf/latency.bpf.c`, which measures the
 //! run-queue latency of threads.
+//!
+//! Building this crate needs clang, libelf and zlib, so other crates use it under the feature `scx` only.
 
 mod config;
 mod counting;

@@ -7,7 +7,8 @@
 //! - [`space`] distinguishes the processes in a stream.
 //! - [`signature`] is the signature of a program: its misses in caches of many sizes and associativities.
 //!
-//! Lines have 64 bytes everywhere. The same events give the same result on every machine.
+//! Lines have 64 bytes everywhere. The same events give the same result on every machine. The recorder's plugin uses this crate
+//! too, without the feature `files`.
 
 pub mod cache;
 pub mod curve;

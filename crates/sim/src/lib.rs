@@ -2,6 +2,8 @@
 //!
 //! [`linux`] decides which thread runs on which CPU. [`progress`] computes the speed of each running thread. [`engine`] combines
 //! both behind the interface (observe and apply) that real machines offer as well.
+//!
+//! Nothing here reads a file or a clock; a limit on wall-clock time comes with the caller's clock.
 
 pub mod engine;
 pub mod linux;

@@ -1,4 +1,7 @@
 //! Models of speed-up and energy factors: samples, fits, cross-validation.
+//!
+//! Input: recorded programs that are simulated, or records of runs. Output: model files, which the policies read. Only this crate
+//! needs a library for regression.
 pub mod data;
 pub mod export;
 pub mod fit;
