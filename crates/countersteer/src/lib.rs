@@ -1,6 +1,7 @@
 //! Countersteer as a library: experiments in the simulator ([`lab`]) and sessions on this machine ([`session`]).
 //!
-//! A policy runs in both unchanged, and both write the same record ([`report`]). Authors of policies need less:
+//! A policy runs in both unchanged, and both write the same record ([`report`]). [`profiler`] records programs, and [`train`] fits
+//! models of speed-up factors. The programs of `examples/ideas` use this crate alone. Authors of policies need less:
 //! `countersteer-policy`.
 //!
 //! ```
@@ -13,8 +14,11 @@
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 
+pub use countersteer_cache as cache;
 pub use countersteer_lab as lab;
 pub use countersteer_model as model;
 pub use countersteer_policies as policies;
+pub use countersteer_profiler as profiler;
 pub use countersteer_report as report;
 pub use countersteer_session as session;
+pub use countersteer_train as train;

@@ -1,7 +1,7 @@
 //! Slowdowns of programs by the program that causes them.
 
-use countersteer_lab::blame::blame;
-use countersteer_lab::{Experiment, plan};
+use countersteer::lab::blame::blame;
+use countersteer::lab::{Experiment, plan};
 use std::sync::Arc;
 
 const WORKLOAD: &str = r#"

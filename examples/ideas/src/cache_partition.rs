@@ -1,7 +1,7 @@
 //! The best division of a last-level cache among four programs, found by branch and bound.
 
-use countersteer_lab::partition::divisions;
-use countersteer_lab::{Experiment, plan};
+use countersteer::lab::partition::divisions;
+use countersteer::lab::{Experiment, plan};
 
 /// Two programs that reuse up to 1.5 MiB, and two that sweep more than any cache holds.
 const WORKLOAD: &str = r#"

@@ -1,6 +1,6 @@
 //! Two policies on one machine with one workload: throughput, fairness, energy.
 
-use countersteer_lab::Experiment;
+use countersteer::lab::Experiment;
 
 pub fn main() -> anyhow::Result<()> {
     println!("policy  STP    unfairness  nJ per instruction");

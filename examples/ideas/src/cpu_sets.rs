@@ -1,7 +1,7 @@
 //! CPU lists in the kernel's notation.
 
-use countersteer_model::cpuset::CpuSet;
-use countersteer_model::units::CpuId;
+use countersteer::model::cpuset::CpuSet;
+use countersteer::model::units::CpuId;
 
 pub fn main() -> anyhow::Result<()> {
     let mut allowed: CpuSet = "0-3,8".parse()?;

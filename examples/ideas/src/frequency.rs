@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use countersteer_lab::{Experiment, plan};
-use countersteer_model::machine::Governor;
+use countersteer::lab::{Experiment, plan};
+use countersteer::model::machine::Governor;
 
 /// A program that works for some milliseconds and sleeps for twenty.
 const WORKLOAD: &str = r#"

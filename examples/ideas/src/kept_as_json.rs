@@ -1,6 +1,6 @@
 //! An experiment as one JSON text: it holds its machine, workload and profiles, and gives the same result elsewhere.
 
-use countersteer_lab::Experiment;
+use countersteer::lab::Experiment;
 
 pub fn main() -> anyhow::Result<()> {
     let mut experiment = Experiment::named("quickia-2b-2s", "unequal-cores", "aarr")?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use countersteer_lab::{Experiment, plan};
+use countersteer::lab::{Experiment, plan};
 
 /// Two processes, each with a thread for every core behind one of the caches.
 const WORKLOAD: &str = r#"

@@ -1,7 +1,7 @@
 //! A machine of one's own: the text of its file, and what follows from it.
 
-use countersteer_model::machine::Machine;
-use countersteer_model::topology::{GroupBy, Topology};
+use countersteer::model::machine::Machine;
+use countersteer::model::topology::{GroupBy, Topology};
 
 /// Two fast cores, and four slow ones behind one second-level cache.
 const TEXT: &str = r#"

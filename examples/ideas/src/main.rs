@@ -1,4 +1,5 @@
-//! Runs one of the examples by its name: `cargo run -p ideas -- compare_policies`. Each file beside this one is a whole program.
+//! Runs one of the examples by its name: `cargo run -p ideas -- compare_policies`. Each file beside this one is a module with the
+//! whole program of one idea in its `main`.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
 //! A metric as a formula over counted events. Its unit is checked before anything is counted.
 
-use countersteer_model::counters::{Dimension, Formula};
+use countersteer::model::counters::{Dimension, Formula};
 
 pub fn main() -> anyhow::Result<()> {
     let mpki = Formula::parse("1000 * llc_misses / instructions")?;

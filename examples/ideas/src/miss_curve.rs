@@ -1,8 +1,8 @@
 //! Misses of shipped programs by the size of a cache, and the class that follows (CMPSched$im, section 3).
 
-use countersteer_lab::library;
-use countersteer_model::profile::Profile;
-use countersteer_model::units::LINE_BYTES;
+use countersteer::lab::library;
+use countersteer::model::profile::Profile;
+use countersteer::model::units::LINE_BYTES;
 
 pub fn main() -> anyhow::Result<()> {
     println!("misses per 1,000 instructions by cache size");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use countersteer_lab::{Experiment, plan};
+use countersteer::lab::{Experiment, plan};
 
 const WORKLOAD: &str = r#"
 [[program]]

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use countersteer_lab::Experiment;
-use countersteer_model::placement::{Placement, Reason, Target, ThreadPlacement};
-use countersteer_model::policy::{Needs, Policy, PolicyDef, PolicyRng, View};
-use countersteer_model::topology::GroupBy;
+use countersteer::lab::Experiment;
+use countersteer::model::placement::{Placement, Reason, Target, ThreadPlacement};
+use countersteer::model::policy::{Needs, Policy, PolicyDef, PolicyRng, View};
+use countersteer::model::topology::GroupBy;
 
 static POLICIES: &[PolicyDef] = &[PolicyDef {
     name: "memory-last",
@@ -51,7 +51,7 @@ impl Policy for MemoryLast {
 }
 
 pub fn main() -> anyhow::Result<()> {
-    countersteer_policies::add(POLICIES)?;
+    countersteer::policies::add(POLICIES)?;
     for policy in ["linux", "memory-last"] {
         let mut experiment = Experiment::named("quickia-2b-2s", "unequal-cores", policy)?;
         experiment.options.rounds = 1;

@@ -1,7 +1,7 @@
 //! The behaviours of a recorded program and their order in time.
 
-use countersteer_lab::library;
-use countersteer_model::profile::Profile;
+use countersteer::lab::library;
+use countersteer::model::profile::Profile;
 
 pub fn main() -> anyhow::Result<()> {
     let text = library::shipped_profile("xz").ok_or_else(|| library::no_profile("xz"))?;

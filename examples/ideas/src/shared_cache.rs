@@ -1,7 +1,7 @@
 //! Two programs in one cache of 64 KiB: one sweeps, the other comes back to its lines. A mask of ways protects it.
 
-use countersteer_cache::cache::Lookup;
-use countersteer_cache::{Cache, Geometry, LineKey, Replacement};
+use countersteer::cache::cache::Lookup;
+use countersteer::cache::{Cache, Geometry, LineKey, Replacement};
 
 /// Lines that the second program needs: half the cache.
 const NEEDED: u64 = 512;

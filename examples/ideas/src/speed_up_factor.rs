@@ -1,6 +1,6 @@
 //! Speed-up factors: the time of a program alone on the slowest cores over that on the fastest.
 
-use countersteer_lab::Experiment;
+use countersteer::lab::Experiment;
 
 pub fn main() -> anyhow::Result<()> {
     for machine in ["quickia-2b-2s", "juno-2-4"] {

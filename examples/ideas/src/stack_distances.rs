@@ -1,6 +1,6 @@
 //! Miss ratios of all cache sizes from one pass over the addresses, exact and from a sample of the lines.
 
-use countersteer_cache::stack::Stack;
+use countersteer::cache::stack::Stack;
 
 pub fn main() -> anyhow::Result<()> {
     let mut exact = Stack::new(1.0);

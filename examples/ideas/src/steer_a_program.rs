@@ -4,9 +4,9 @@
 
 use std::path::Path;
 
-use countersteer_report::record::Record;
-use countersteer_session::live::{Live, Targets};
-use countersteer_session::this_program;
+use countersteer::report::record::Record;
+use countersteer::session::live::{Live, Targets};
+use countersteer::session::this_program;
 
 pub fn main() -> anyhow::Result<()> {
     this_program::set_steer(Path::new("/usr/bin/steer"));

@@ -1,6 +1,6 @@
 //! Pairs of measurements, looked at after each one: an interval that stays valid however often one looks.
 
-use countersteer_model::evidence::{Evidence, GainDecision};
+use countersteer::model::evidence::{Evidence, GainDecision};
 
 /// Rates under a policy and under Linux, in turn.
 const PAIRS: [(f64, f64); 12] = [

@@ -1,7 +1,7 @@
 //! Several seeds in parallel: a figure without its spread says little.
 
-use countersteer_lab::experiment::run_all;
-use countersteer_lab::{Experiment, Sweep};
+use countersteer::lab::experiment::run_all;
+use countersteer::lab::{Experiment, Sweep};
 
 pub fn main() -> anyhow::Result<()> {
     let Experiment {

@@ -1,6 +1,6 @@
 //! A bound that no policy exceeds, beside what policies reach.
 
-use countersteer_lab::{Experiment, bound};
+use countersteer::lab::{Experiment, bound};
 
 pub fn main() -> anyhow::Result<()> {
     let mut experiment = Experiment::named("i9-12900k-8p8e", "unequal-cores", "linux")?;

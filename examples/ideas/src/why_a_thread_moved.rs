@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use countersteer_lab::Experiment;
-use countersteer_report::record::Detail;
+use countersteer::lab::Experiment;
+use countersteer::report::record::Detail;
 
 pub fn main() -> anyhow::Result<()> {
     let mut experiment = Experiment::named("quickia-2b-2s", "unequal-cores", "hsf")?;
