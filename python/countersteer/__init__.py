@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any
 
@@ -34,14 +35,14 @@ from ._countersteer import (
 )
 from .counting import Stat, count, stat, top
 from .policy import View, policy
-from .profile import Profile, mrc
-from .program import Run, run, steer, threads, trial
+from .profiles import Profile, Shares, mrc, profile
+from .program import Gain, Run, Threads, Trial, run, steer, threads, trial
 from .sweep import sweep
 
 __all__ = [
-    "Comparison", "CountersteerError", "Experiment", "Machine", "Profile", "Record", "Run", "Samples", "Stat", "Table", "View", "Workload",
-    "blame", "cases", "compare", "count", "machines", "models", "mrc", "policies", "policy", "read_record", "reproduce", "run", "stat", "steer", "sweep", "threads", "top", "trial",
-    "workloads",
+    "Blame", "Comparison", "CountersteerError", "Experiment", "Gain", "Machine", "Profile", "Record", "Run", "Samples", "Shares", "Stat",
+    "Table", "Threads", "Trial", "View", "Workload", "blame", "cases", "compare", "count", "machines", "models", "mrc", "policies", "policy",
+    "profile", "read_record", "reproduce", "run", "stat", "steer", "sweep", "threads", "top", "trial", "workloads",
 ]
 
 
@@ -86,6 +87,21 @@ def compare(
     return Comparison.of(experiments)
 
 
+@dataclass(frozen=True)
+class Blame:
+    """Who slows down whom: 1.1 is a tenth more time than alone on the whole machine, and 0.1 a tenth more with a cause than without it.
+
+    ``programs`` has a row for each program: ``program``, ``slowdown``; ``caused`` one for each pair: ``victim``, ``cause``, ``slowdown``;
+    ``places`` one for each other policy and program: ``policy``, ``program``, ``slowdown``. ``partition`` of the last-level cache:
+    ``program``, ``ways``, ``slowdown`` by its misses there; None where no cache is shared.
+    """
+
+    programs: Table
+    caused: Table
+    places: Table
+    partition: Table | None
+
+
 def blame(
     machine: Machine | str | PathLike,
     workload: Workload | str | PathLike,
@@ -94,10 +110,10 @@ def blame(
     *,
     instead: Iterable[str | type] = ("mpi", "joint"),
     **options: Any,
-) -> dict[str, Any]:
-    """Who slows down whom, and by how much: the programs, their slowdowns, ``caused[victim][cause]``, other policies, a partition."""
+) -> Blame:
+    """Who slows down whom, and by how much; under the policies ``instead`` as well, and with a partition of the cache."""
     experiment = Experiment(_machine(machine), _workload(workload), _name(policy), 1, **options)
-    return json.loads(experiment.blame_json(seeds, [_name(one) for one in instead]))
+    return Blame(*experiment.blame(seeds, [_name(one) for one in instead]))
 
 
 def reproduce(name: str) -> list[dict[str, Any]]:

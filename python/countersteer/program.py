@@ -13,12 +13,13 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
 from . import _countersteer
-from ._countersteer import Record
+from ._countersteer import Record, Table
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 _OWN = [sys.executable, "-m", "countersteer"]
@@ -35,14 +36,28 @@ def steer(words: Sequence[str] | None = None) -> int:
     return _countersteer.main(["steer", *(sys.argv[1:] if words is None else words)])
 
 
+@dataclass(frozen=True)
 class Run:
-    """What came of programs that ran under a policy."""
+    """What came of programs that ran under a policy.
 
-    def __init__(self, summary: dict[str, Any], record: Record | None, planned: list[str]):
-        self.summary = summary
-        self.record = record
-        self.planned = planned
-        """The decisions of a dry run, a line each."""
+    ``programs`` has a row for each program: ``program``, ``threads``, ``elapsed_s`` and ``exit_code`` (null while it runs), ``instructions``,
+    ``cycles``, ``work`` in its own unit, ``wait_s`` and ``wait_mean_ms`` in run queues, ``wait_p50_ms``, ``wait_p90_ms`` and ``wait_p99_ms``
+    (with ``latency``), ``cpu_s``, and ``cpu_s_TYPE`` on each core type, fastest first. ``summary`` has all figures of the run by name, and
+    ``planned`` the decisions of a dry run, a line each.
+    """
+
+    programs: Table
+    summary: dict[str, Any]
+    record: Record | None
+    planned: list[str]
+
+    @property
+    def elapsed_s(self) -> float:
+        return self.summary["elapsed_s"]
+
+    @property
+    def decisions(self) -> int:
+        return self.summary["decisions"]
 
     @property
     def dropped(self) -> str | None:
@@ -51,7 +66,54 @@ class Run:
 
     def __repr__(self) -> str:
         programs = ", ".join(f"{one['name']}: {one['elapsed_s'] or 0:.2f} s" for one in self.summary["programs"])
-        return f"Run({programs}; {self.summary['decisions']} decisions)"
+        return f"Run({programs}; {self.decisions} decisions)"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Gain in speed of all programs of a trial: 0.05 is 5 %.
+
+    ``low`` and ``high`` are the ends of its interval, valid at any time; None while there are too few pairs. ``verdict``: ``faster``,
+    ``slower`` or ``equivalent``; None while nothing is certain.
+    """
+
+    pairs: int
+    gain: float
+    low: float | None
+    high: float | None
+    verdict: str | None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a trial found.
+
+    ``programs`` has a row for each program: ``program``, and ``pairs``, ``gain``, ``low``, ``high`` and ``verdict`` as those of ``Gain``.
+    """
+
+    programs: Table
+    all: Gain
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Numbers of threads, and cores for them.
+
+    ``default`` is the default's command line. ``trials`` has a row for each candidate that was run: ``threads``, ``chunking``, ``cores``,
+    ``cpus``, ``predicted`` with ``predicted_low`` and ``predicted_high`` (seconds; without any run, relative to the default), ``measured_s``.
+    ``others`` are the other candidates, best prediction first. ``finals`` has a row for each that was compared with the default: ``threads``,
+    ``chunking``, ``cores``, ``cpus``, ``median_s``, ``command``, ``bound`` (with each thread on a CPU of its own), and ``pairs``, ``gain``,
+    ``low``, ``high`` and ``verdict`` as those of ``Gain``. ``recommended`` is the command line to use; None where the default is as good, or
+    nothing is certain. ``open``: the fraction that one more trial promises.
+    """
+
+    default: str
+    trials: Table
+    others: Table
+    finals: Table
+    recommended: str | None
+    open: float
+    warnings: list[str]
 
 
 def _words(command: Sequence[str | PathLike[str]]) -> list[str]:
@@ -89,7 +151,7 @@ def run(
         workload = fspath(command)
     elif command is not None:
         words = _words(command)
-    summary, planned = _countersteer.run(
+    programs, summary, planned = _countersteer.run(
         _name(policy),
         command=words,
         workload=workload,
@@ -105,7 +167,7 @@ def run(
         foreground=foreground,
         latency=latency,
     )
-    return Run(json.loads(summary), _countersteer.read_record(record) if record else None, planned)
+    return Run(programs, json.loads(summary), _countersteer.read_record(record) if record else None, planned)
 
 
 def _several(ids: Sequence[int] | int | None) -> list[int] | None:
@@ -126,32 +188,30 @@ def trial(
     margin: float = 0.01,
     seed: int = 1,
     records: str | PathLike[str] | None = None,
-) -> dict[str, Any]:
-    """Compares whole runs of a program under two arms, in pairs of random order: ``{"programs": [...], "all": {...}}``.
+) -> Trial:
+    """Compares whole runs of a program under two arms, in pairs of random order.
 
     ``policy`` and ``baseline``: policies, or commands that start the program (``"taskset -c 0-3"``). ``by``: ``wall``, ``latency`` or
-    ``latency-p99``; ``score``: a command that prints a figure after each run, greater is better. A gain has ``gain`` (0.05 is 5 %),
-    its ``interval``, valid at any time, and its ``verdict``. The programs' output is discarded.
+    ``latency-p99``; ``score``: a command that prints a figure after each run, greater is better. The programs' output is discarded.
     """
     from . import _name
 
     _countersteer.give_own(_OWN, _FOLDER)
-    return json.loads(
-        _countersteer.trial(
-            _words(command),
-            _name(policy),
-            _name(baseline),
-            by=by,
-            score=score,
-            pairs=pairs,
-            seconds=seconds,
-            until_decided=until_decided,
-            confidence=confidence,
-            margin=margin,
-            seed=seed,
-            records=records,
-        )
+    programs, all = _countersteer.trial(
+        _words(command),
+        _name(policy),
+        _name(baseline),
+        by=by,
+        score=score,
+        pairs=pairs,
+        seconds=seconds,
+        until_decided=until_decided,
+        confidence=confidence,
+        margin=margin,
+        seed=seed,
+        records=records,
     )
+    return Trial(programs, Gain(*all))
 
 
 def threads(
@@ -166,8 +226,8 @@ def threads(
     machine: str | None = None,
     seed: int = 1,
     predict: bool = False,
-) -> dict[str, Any] | None:
-    """Finds how many threads a program should run with, and on which cores: trials, finals and command lines, as ``steer threads --json``.
+) -> Threads | None:
+    """Finds how many threads a program should run with, and on which cores, as ``steer threads``.
 
     ``{threads}`` in the command or in a value of ``env`` stands for the number, ``{chunk}`` for a chunking. ``predict``: the times that the
     model expects, without a run; ``machine`` can then be any machine. ``None`` if a signal ended the search before the first run.
@@ -184,4 +244,4 @@ def threads(
         seed=seed,
         predict=predict,
     )
-    return None if found is None else json.loads(found)
+    return None if found is None else Threads(*found)

@@ -197,13 +197,18 @@ def test_the_papers_cases_run():
 
 def test_slowdowns_have_causes_and_programs_share_a_cache():
     found = cs.blame("core2-quad", "shared-caches", seeds=1, instead=["mpi"], rounds=1)
-    programs = len(found["programs"])
-    assert len(found["caused"]) == programs and all(found["caused"][i][i] == 0 for i in range(programs))
-    assert max(max(row) for row in found["caused"]) > 0.01 and [p["policy"] for p in found["places"]] == ["mpi"]
-    shared = cs.mrc("core2-quad", "stream", "gzip")
-    (size,) = shared["sizes"]
-    assert sum(part["bytes"] for part in size["parts"]) <= 1.01 * size["bytes"]
-    assert all(part["mpki"] >= part["mpki_alone"] for part in size["parts"])
+    programs, caused, places = map(pa.table, (found.programs, found.caused, found.places))
+    names = set(programs.column("program").to_pylist())
+    assert len(names) == len(programs) and len(caused) == len(names) * (len(names) - 1)
+    assert set(caused.column("victim").to_pylist()) == set(caused.column("cause").to_pylist()) == names
+    assert max(caused.column("slowdown").to_pylist()) > 0.01
+    assert places.column("policy").to_pylist() == ["mpi"] * len(names) and set(places.column("program").to_pylist()) == names
+    shared = pa.table(cs.mrc("core2-quad", "stream", "gzip").programs).to_pylist()
+    assert [part["program"] for part in shared] == ["stream", "gzip"]
+    assert sum(part["bytes"] for part in shared) <= 1.01 * shared[0]["cache_bytes"]
+    assert all(part["mpki"] >= part["mpki_alone"] for part in shared)
+    sizes = pa.table(cs.mrc("core2-quad", "stream", "gzip", sizes=[1 << 20, 2 << 20]).programs)
+    assert sizes.column("cache_bytes").to_pylist() == [1 << 20] * 2 + [2 << 20] * 2
     misses = cs.Profile.load("gzip").misses(32 << 10, 1 << 20)
     assert misses[32 << 10] >= misses[1 << 20] >= 0
     with pytest.raises(cs.CountersteerError, match="no-such"):

@@ -54,7 +54,7 @@ def test_an_unknown_chart_is_named(result):
 
 def test_a_program_is_recorded(tmp_path):
     try:
-        profile = cs.Profile.record(["/bin/true"], tmp_path / "true.json", name="nothing")
+        profile = cs.profile(["/bin/true"], tmp_path / "true.json", name="nothing")
     except cs.CountersteerError as error:
         if "takes plugins" not in str(error):
             raise
@@ -62,7 +62,7 @@ def test_a_program_is_recorded(tmp_path):
     assert profile.name == cs.Profile.load(tmp_path / "true.json").name == "nothing"
     assert profile.data["instructions"] > 1000
     with pytest.raises(cs.CountersteerError, match="no-such-program"):
-        cs.Profile.record(["./no-such-program"], tmp_path / "none.json")
+        cs.profile(["./no-such-program"], tmp_path / "none.json")
 
 
 def test_models_are_listed_and_shown():

@@ -34,6 +34,9 @@ def test_a_policy_steers_a_program_records_and_replays(tmp_path):
     assert run.dropped is None and len(calls) == run.summary["decisions"] > 3
     (program,) = run.summary["programs"]
     assert program["name"] == "sleep" and program["exit_code"] == 0
+    (row,) = pa.table(run.programs).to_pylist()
+    assert (row["program"], row["exit_code"], row["elapsed_s"]) == ("sleep", 0, program["elapsed_s"])
+    assert row["cpu_s"] == sum(row[f"cpu_s_{name}"] for name in run.summary["core_types"]) == sum(program["cpu_s"])
     decisions = pa.table(run.record.table("decisions"))
     assert set(decisions.column("rule").to_pylist()) == {"Everything on the fastest type."}
     # The same policy in another process, where only its script knows it.
@@ -156,9 +159,22 @@ def test_intervals_are_yielded_while_a_program_runs():
 
 def test_whole_runs_are_compared():
     found = cs.trial(["sleep", "0.05"], "nice -n 1", "linux", pairs=3)
-    assert found["all"]["pairs"] == 3 and abs(found["all"]["gain"]) < 0.5
+    (program,) = pa.table(found.programs).to_pylist()
+    assert found.all.pairs == program["pairs"] == 3 and abs(found.all.gain) < 0.5
+    assert (program["low"], program["high"], program["verdict"]) == (found.all.low, found.all.high, found.all.verdict)
     with pytest.raises(cs.CountersteerError, match="neither a policy nor a program"):
         cs.trial(["true"], "no-such-thing")
+
+
+def test_a_number_of_threads_is_found():
+    found = cs.threads(["sleep", "0.0{n}"], trials=3, seconds=1)
+    trials, finals = pa.table(found.trials), pa.table(found.finals)
+    assert 0 < len(trials) <= 3 and min(trials.column("measured_s").to_pylist()) > 0.01
+    assert found.default.startswith("sleep 0.0") and set(finals.column("verdict").to_pylist()) <= {None, "faster", "slower", "equivalent"}
+    expected = cs.threads(["true", "{n}"], predict=True, machine="quickia-2b-2s")
+    others = pa.table(expected.others)
+    assert len(expected.trials) == 0 and set(others.column("measured_s").to_pylist()) == {None}
+    assert sorted(others.column("predicted").to_pylist()) == others.column("predicted").to_pylist()
 
 
 @pytest.mark.parametrize("command", [["steer"], [sys.executable, "-m", "countersteer"]], ids=["steer", "module"])

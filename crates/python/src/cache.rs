@@ -8,7 +8,9 @@ use countersteer_profiler::{Measure, ProfileOptions};
 use pyo3::prelude::*;
 
 use crate::error::raised;
+use crate::results::of_company;
 use crate::session::detached;
+use crate::table::Table;
 
 const LINE_BYTES: f64 = 64.0;
 
@@ -65,14 +67,14 @@ pub fn misses(path: PathBuf, sizes: Vec<u64>) -> PyResult<Vec<f64>> {
     Ok(lines.map(|lines| curve.mpki(lines)).collect())
 }
 
-/// Shares of programs in a last-level cache of a machine's kind, as JSON text. Without sizes, the machine's own size.
+/// Shares of programs in a last-level cache of a machine's kind, and the core type. Without sizes, the machine's own size.
 #[pyfunction]
 pub fn shares(
     py: Python<'_>,
     machine: &str,
     profiles: Vec<PathBuf>,
     sizes: Vec<u64>,
-) -> PyResult<String> {
+) -> PyResult<(Table, String)> {
     let found = py.detach(|| {
         let machine = experiment::machine(machine)?;
         let programs = profiles.iter().map(|path| company::profile(path));
@@ -81,5 +83,6 @@ pub fn shares(
         let sizes = if sizes.is_empty() { &own[..] } else { &sizes };
         company::company(&machine, &programs, sizes)
     });
-    serde_json::to_string(&found.map_err(raised)?).map_err(raised)
+    let found = found.map_err(raised)?;
+    Ok((of_company(&found)?, found.core_type))
 }

@@ -16,6 +16,7 @@ use pyo3::types::PyDict;
 
 use crate::error::{failure, raised};
 use crate::record::Record;
+use crate::results::of_blame;
 use crate::table::Table;
 
 /// A machine: core types, caches, CPUs, power.
@@ -211,12 +212,18 @@ impl Experiment {
         self.experiment.seed
     }
 
-    /// Slowdown that each program causes for each other one, and remedies, over `seeds` seeds from the experiment's on; JSON text.
+    /// Slowdowns of the programs, and those that each causes for each other one, over `seeds` seeds from the experiment's on; slowdowns
+    /// under other policies and with a partition of the cache.
     #[pyo3(signature = (seeds = 3, instead = vec!["mpi".to_owned(), "joint".to_owned()]))]
-    fn blame_json(&self, py: Python<'_>, seeds: u64, instead: Vec<String>) -> PyResult<String> {
+    fn blame(
+        &self,
+        py: Python<'_>,
+        seeds: u64,
+        instead: Vec<String>,
+    ) -> PyResult<(Table, Table, Table, Option<Table>)> {
         let blame = || lab::blame::blame(&self.experiment, seeds.max(1), &instead);
         let found = py.detach(|| catch_unwind(AssertUnwindSafe(blame)));
-        serde_json::to_string(&found.map_err(failure)?.map_err(raised)?).map_err(raised)
+        of_blame(&found.map_err(failure)?.map_err(raised)?)
     }
 
     /// Runs the experiment.

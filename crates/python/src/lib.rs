@@ -7,12 +7,14 @@ mod cache;
 mod counting;
 mod error;
 mod experiment;
+mod gains;
 mod mind;
 mod models;
 mod papers;
 mod policy;
 mod program;
 mod record;
+mod results;
 mod session;
 mod sweep;
 mod table;
@@ -36,7 +38,7 @@ mod _countersteer {
     #[pymodule_export]
     use super::policy::{add_policy, policies};
     #[pymodule_export]
-    use super::program::{call, give_own, main};
+    use super::program::{give_own, main};
     #[pymodule_export]
     use super::record::{Record, read_record};
     #[pymodule_export]

@@ -4,13 +4,10 @@
 //! added before.
 
 use std::ffi::OsString;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use pyo3::prelude::*;
-
-use crate::error::{failure, raised};
 
 /// Sets the command that starts `steer` as a process of its own, and the folder of its files.
 #[pyfunction]
@@ -25,13 +22,4 @@ pub fn main(py: Python<'_>, words: Vec<OsString>) -> u8 {
     // An exit code does not reveal its number, only whether it equals another.
     let mut all = 0..=u8::MAX;
     all.find(|n| ExitCode::from(*n) == code).unwrap_or(1)
-}
-
-/// Runs the command line within a process that continues; returns true if the command's exit code is 0.
-#[pyfunction]
-pub fn call(py: Python<'_>, words: Vec<OsString>) -> PyResult<bool> {
-    let run = || countersteer_cli::call(&words);
-    let done = py.detach(|| catch_unwind(AssertUnwindSafe(run)));
-    let code = done.map_err(failure)?.map_err(raised)?;
-    Ok(code == ExitCode::SUCCESS)
 }

@@ -1,7 +1,6 @@
 //! Sessions on this machine: programs under a policy, counts, and trials.
 //!
-//! Input: commands and options. Output: tables, and JSON text for values without a fixed shape. Nothing passes through a command
-//! line or a file.
+//! Input: commands and options. Output: tables, and JSON text of a run's summary. Nothing passes through a command line or a file.
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,9 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array};
+use arrow_array::{ArrayRef, UInt32Array};
 use countersteer_model::units::Nanos;
 use countersteer_session::bench::threads::ThreadsSearch;
+use countersteer_session::bench::threads::result::ThreadsResult;
 use countersteer_session::count::{Count, CountRow, CountTarget, RowPer, Stopper};
 use countersteer_session::live::{Live, Targets};
 use countersteer_session::steering::engine::EngineName;
@@ -23,7 +23,9 @@ use countersteer_sysfs::signals::EndSignals;
 use pyo3::prelude::*;
 
 use crate::error::{failure, raised};
-use crate::table::Table;
+use crate::gains::{GainValues, of_trial};
+use crate::results::{of_candidates, of_finals, of_run};
+use crate::table::{Table, floats, texts};
 
 /// Time for which the interpreter waits for an interval before it looks for signals.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -81,7 +83,7 @@ fn targets(
     }
 }
 
-/// Runs programs under a policy. Returns the summary as JSON text, and the decisions of a dry run as lines.
+/// Runs programs under a policy. Returns the programs, the summary as JSON text, and the decisions of a dry run as lines.
 #[pyfunction]
 #[pyo3(signature = (policy, *, command=None, workload=None, pid=None, cgroup=None, engine="affinity", period_s=0.1,
     seconds=None, seed=1, dry_run=false, record=None, machine=None, foreground=None, latency=false))]
@@ -102,7 +104,7 @@ pub fn run(
     machine: Option<String>,
     foreground: Option<String>,
     latency: bool,
-) -> PyResult<(String, Vec<String>)> {
+) -> PyResult<(Table, String, Vec<String>)> {
     if let Some(dir) = record.as_ref().filter(|d| d.join("manifest.json").exists()) {
         let shown = dir.display();
         return Err(raised(anyhow::anyhow!(
@@ -135,7 +137,7 @@ pub fn run(
     })?;
     let summary = serde_json::to_string(&done.summary).map_err(raised)?;
     let lines = std::mem::take(&mut *locked(&planned));
-    Ok((summary, lines))
+    Ok((of_run(&done.summary)?, summary, lines))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -216,31 +218,21 @@ impl Options {
 
 /// Table of the rows of a count.
 fn table(rows: &[CountRow]) -> PyResult<Table> {
-    let floats = |of: fn(&CountRow) -> f64| -> ArrayRef {
-        Arc::new(Float64Array::from_iter_values(rows.iter().map(of)))
+    let rows = || rows.iter();
+    let ids = |of: fn(&CountRow) -> Option<u32>| -> ArrayRef {
+        Arc::new(rows().map(of).collect::<UInt32Array>())
     };
-    let numbers = |of: fn(&CountRow) -> Option<u32>| -> ArrayRef {
-        Arc::new(rows.iter().map(of).collect::<UInt32Array>())
-    };
-    let texts = |of: fn(&CountRow) -> &str| -> ArrayRef {
-        Arc::new(StringArray::from_iter_values(rows.iter().map(of)))
-    };
-    let columns = [
-        ("end_s", floats(|r| r.end_s)),
-        ("running_s", floats(|r| r.running_s)),
-        ("pid", numbers(|r| r.pid)),
-        ("tid", numbers(|r| r.tid)),
-        ("cpu", numbers(|r| r.cpu)),
-        ("name", texts(|r| &r.name)),
-        ("core_type", texts(|r| &r.core_type)),
-        ("counter", texts(|r| &r.counter)),
-        ("value", floats(|r| r.value)),
-    ];
-    let batch = RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| {
-        let nullable = matches!(name, "pid" | "tid" | "cpu");
-        (name, column, nullable)
-    }));
-    Ok(Table::new(vec![batch.map_err(raised)?]))
+    Table::of([
+        ("end_s", floats(rows().map(|row| row.end_s))),
+        ("running_s", floats(rows().map(|row| row.running_s))),
+        ("pid", ids(|row| row.pid)),
+        ("tid", ids(|row| row.tid)),
+        ("cpu", ids(|row| row.cpu)),
+        ("name", texts(rows().map(|row| &*row.name))),
+        ("core_type", texts(rows().map(|row| &*row.core_type))),
+        ("counter", texts(rows().map(|row| &*row.counter))),
+        ("value", floats(rows().map(|row| row.value))),
+    ])
 }
 
 /// Counts to the end. Returns the values, and elapsed, user and system seconds with the exit code of a started program.
@@ -364,7 +356,7 @@ impl Drop for Samples {
     }
 }
 
-/// Compares whole runs of a command under two arms. Returns the gains of programs and of all together, as JSON text.
+/// Compares whole runs of a command under two arms. Returns the gains of programs and of all together.
 #[pyfunction]
 #[pyo3(signature = (command, policy, baseline, *, by="wall", score=None, pairs=None, seconds=None, until_decided=false,
     confidence=0.95, margin=0.01, seed=1, records=None))]
@@ -383,7 +375,7 @@ pub fn trial(
     margin: f64,
     seed: u64,
     records: Option<PathBuf>,
-) -> PyResult<String> {
+) -> PyResult<(Table, GainValues)> {
     let sides = [policy, baseline].map(TrialSide::parse);
     let [policy, baseline] = sides;
     let sides = [policy.map_err(raised)?, baseline.map_err(raised)?];
@@ -418,11 +410,22 @@ pub fn trial(
     };
     let found = detached(py, || trial.run())?;
     py.check_signals()?;
-    let found = serde_json::json!({ "programs": found.gains, "all": found.overall });
-    serde_json::to_string(&found).map_err(raised)
+    of_trial(&(found.gains, found.overall))
 }
 
-/// Searches the number of threads of a command. Returns the findings as JSON text; `None` if a signal ended it before the first run.
+/// Result of a search: command line of the default, trials, other candidates, finals, recommended command line, expected gain of
+/// one more trial, and warnings.
+type Found = (
+    String,
+    Table,
+    Table,
+    Table,
+    Option<String>,
+    f64,
+    Vec<String>,
+);
+
+/// Searches the number of threads of a command; `None` if a signal ended it before the first run.
 #[pyfunction]
 #[pyo3(signature = (command, *, on, env, chunk, trials=None, seconds=60.0, margin=0.01, machine=None, seed=1, predict=false))]
 #[allow(clippy::too_many_arguments)] // They are keywords in Python.
@@ -438,7 +441,7 @@ pub fn threads(
     machine: Option<String>,
     seed: u64,
     predict: bool,
-) -> PyResult<Option<String>> {
+) -> PyResult<Option<Found>> {
     let search = ThreadsSearch {
         on,
         env,
@@ -456,6 +459,22 @@ pub fn threads(
         }
         Ok(search.run()?.findings)
     })?;
-    let text = |findings| serde_json::to_string(&findings).map_err(raised);
-    findings.map(text).transpose()
+    let found = |found: ThreadsResult| {
+        let tables = [of_candidates(&found.trials)?, of_candidates(&found.others)?];
+        let [trials, others] = tables;
+        let finals = of_finals(&found.finals)?;
+        let recommended = found
+            .recommended
+            .map(|row| found.finals[row].command.clone());
+        Ok((
+            found.default,
+            trials,
+            others,
+            finals,
+            recommended,
+            found.open,
+            found.warnings,
+        ))
+    };
+    findings.map(found).transpose()
 }

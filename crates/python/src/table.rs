@@ -1,7 +1,11 @@
 //! Tables that Arrow libraries read without copies.
 
+use std::sync::Arc;
+
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use arrow_array::{RecordBatch, RecordBatchIterator};
+use arrow_array::{
+    ArrayRef, Float64Array, RecordBatch, RecordBatchIterator, StringArray, UInt64Array,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
@@ -18,6 +22,30 @@ impl Table {
     pub fn new(batches: Vec<RecordBatch>) -> Self {
         Self { batches }
     }
+
+    /// Table of columns of one length, with their names.
+    pub fn of<N: AsRef<str>>(columns: impl IntoIterator<Item = (N, ArrayRef)>) -> PyResult<Self> {
+        let columns = columns
+            .into_iter()
+            .map(|(name, column)| (name, column, true));
+        let batch = RecordBatch::try_from_iter_with_nullable(columns).map_err(raised)?;
+        Ok(Self::new(vec![batch]))
+    }
+}
+
+/// Column of floating-point numbers.
+pub fn floats(values: impl Iterator<Item = impl Into<Option<f64>>>) -> ArrayRef {
+    Arc::new(values.map(Into::into).collect::<Float64Array>())
+}
+
+/// Column of numbers of things.
+pub fn counts(values: impl Iterator<Item = impl Into<Option<u64>>>) -> ArrayRef {
+    Arc::new(values.map(Into::into).collect::<UInt64Array>())
+}
+
+/// Column of texts.
+pub fn texts<'a>(values: impl Iterator<Item = impl Into<Option<&'a str>>>) -> ArrayRef {
+    Arc::new(values.map(Into::into).collect::<StringArray>())
 }
 
 #[pymethods]
