@@ -18,10 +18,10 @@ DONE = {
 
 RUNNING = {
     "stat": "cs.stat(program)",
+    "stat-no-more": "cs.stat(program, seconds=0.01)",
     "run": "cs.run(program)",
     "top": 'list(cs.top(program, events="task_clock", interval_ms=50))',
     "threads": "cs.threads(program)",
-    "region": 'with cs.count("task_clock"): subprocess.run(program)',
 }
 
 
@@ -41,14 +41,14 @@ time.sleep(60)
     assert ended.returncode == -number
 
 
-def signalled(call, number, tmp_path):
+def signalled(call, number, tmp_path, last="exec sleep 600"):
     """Exit code and output of a process that gets a signal during a call, and the process that the call has started."""
     started = tmp_path / "started"
     program = f"""
-import signal, subprocess
+import signal
 import countersteer as cs
 
-program = ["sh", "-c", "echo $$ > $0; : {{n}}; exec sleep 3600", {str(started)!r}]
+program = ["sh", "-c", "echo $$ > $0; : {{n}}; {last}", {str(started)!r}]
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 try:
@@ -79,6 +79,12 @@ def test_ctrl_c_ends_a_call_with_its_program(call, tmp_path):
 
 
 @pytest.mark.parametrize("call", ["stat", "run", "top", "threads"])
+def test_ctrl_c_ends_a_shell_with_the_command_that_it_waits_for(call, tmp_path):
+    code, output, _ = signalled(call, signal.SIGINT, tmp_path, "sleep 600; sleep 600")
+    assert (code, output) == (0, "interrupted\n")
+
+
+@pytest.mark.parametrize("call", ["stat", "run", "top", "threads"])
 def test_a_request_to_end_ends_a_call_with_its_program_and_then_the_interpreter(call, tmp_path):
     code, output, pid = signalled(call, signal.SIGTERM, tmp_path)
     assert (code, output) == (-signal.SIGTERM, "")
@@ -87,7 +93,7 @@ def test_a_request_to_end_ends_a_call_with_its_program_and_then_the_interpreter(
 
 
 def test_ctrl_c_releases_a_running_process(tmp_path):
-    with subprocess.Popen(["sleep", "3600"]) as steered:
+    with subprocess.Popen(["sleep", "600"]) as steered:
         program = f"""
 import os, signal, threading
 import countersteer as cs

@@ -15,10 +15,14 @@ use countersteer_files::name::original;
 use countersteer_model::cpuset::CpuSet;
 use nix::fcntl::OFlag;
 use nix::sched::{CpuSet as Mask, sched_setaffinity};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{
-    ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, execvp, fork, pipe2, read, write,
+    ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, execvp, fork, getpgid, pipe2, read,
+    write,
 };
+
+use crate::procfs::PROC;
 
 /// Reason why a program does not run.
 #[derive(Debug, thiserror::Error)]
@@ -244,9 +248,23 @@ impl WaitingProgram {
         }
     }
 
+    /// Sends a signal to the program. SIGINT also goes to the processes of its process group that it has started, as Ctrl-C would: a
+    /// shell ends by it only with the command that it waits for.
     pub fn signal(&self, signal: i32) {
-        if let Ok(signal) = nix::sys::signal::Signal::try_from(signal) {
-            let _ = nix::sys::signal::kill(self.pid, signal);
+        let Ok(signal) = Signal::try_from(signal) else {
+            return;
+        };
+        let mut all = vec![self.pid];
+        let mut nth = 0;
+        while signal == Signal::SIGINT && nth < all.len() {
+            let children = PROC.children(all[nth].as_raw().unsigned_abs()).into_iter();
+            let children = children.map(|pid| Pid::from_raw(pid.cast_signed()));
+            let group = getpgid(Some(self.pid));
+            all.extend(children.filter(|child| getpgid(Some(*child)) == group));
+            nth += 1;
+        }
+        for pid in all {
+            let _ = kill(pid, signal);
         }
     }
 }
@@ -263,7 +281,6 @@ impl Drop for WaitingProgram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::procfs::PROC;
 
     fn command(words: &[&str]) -> Vec<String> {
         words.iter().map(|word| (*word).to_owned()).collect()

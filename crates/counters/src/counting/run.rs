@@ -89,7 +89,7 @@ impl Session {
         self.run_periods(child.as_ref(), &mut sink)?;
         let elapsed = self.now();
         let before = children_cpu_time();
-        let ending = child.as_ref().map(WaitingProgram::wait);
+        let ending = child.as_ref().map(|child| self.end_of(child)).transpose()?;
         let (user, system) = children_cpu_time();
         Ok(CountingSummary {
             ending,
@@ -101,6 +101,21 @@ impl Session {
             partial: self.follower.partial,
             user_only: self.counters.user_only(),
         })
+    }
+
+    /// Waits for the end of the started program, to which signals are passed on.
+    fn end_of(&mut self, child: &WaitingProgram) -> Result<ExitEnding, CounterError> {
+        let mut asked_to_end = false;
+        loop {
+            if let Some(ending) = child.ended() {
+                return Ok(ending);
+            }
+            let woken = self.counters.poller().wait(HOUSEKEEPING, &[]);
+            let (wake, _) = woken.map_err(CounterError::system("waiting for the program"))?;
+            if let Some(signal) = wake.signal {
+                pass_on(signal, child, std::mem::replace(&mut asked_to_end, true));
+            }
+        }
     }
 
     pub(super) fn run_periods(
