@@ -166,6 +166,31 @@ def test_whole_runs_are_compared():
         cs.trial(["true"], "no-such-thing")
 
 
+def test_policies_in_python_are_on_trial():
+    calls = []
+
+    @cs.policy
+    class Counting:
+        "Everything on the fastest type."
+
+        def decide(self, view):
+            calls.append(len(view))
+            return np.full(len(view), view.types[0])
+
+    found = cs.trial(["sleep", "0.3"], Counting, pairs=2)
+    assert found.all.pairs == 2 and len(calls) > 3
+
+    @cs.policy
+    class FailingOnTrial:
+        "Nothing."
+
+        def decide(self, view):
+            raise ValueError("on purpose")
+
+    with pytest.raises(cs.CountersteerError, match="dropped.*on purpose"):
+        cs.trial(["sleep", "0.3"], FailingOnTrial, pairs=2)
+
+
 def test_a_number_of_threads_is_found():
     found = cs.threads(["sleep", "0.0{n}"], trials=3, seconds=1)
     trials, finals = pa.table(found.trials), pa.table(found.finals)

@@ -38,7 +38,7 @@ pub fn columns<'a>(gains: impl Iterator<Item = &'a Gain>) -> [(&'static str, Arr
 }
 
 /// Result of a trial: a table of the programs, and the values of all programs together.
-pub fn of_trial((programs, all): &(Vec<Gain>, Gain)) -> PyResult<(Table, GainValues)> {
+pub fn of_trial(programs: &[Gain], all: &Gain) -> PyResult<(Table, GainValues)> {
     let names = texts(programs.iter().map(|gain| &*gain.program));
     let gains = columns(programs.iter());
     let table = Table::of(std::iter::once(("program", names)).chain(gains))?;

@@ -410,7 +410,7 @@ pub fn trial(
     };
     let found = detached(py, || trial.run())?;
     py.check_signals()?;
-    of_trial(&(found.gains, found.overall))
+    of_trial(&found.gains, &found.overall)
 }
 
 /// Result of a search: command line of the default, trials, other candidates, finals, recommended command line, expected gain of
