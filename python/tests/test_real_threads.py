@@ -187,7 +187,7 @@ def test_policies_in_python_are_on_trial():
         def decide(self, view):
             raise ValueError("on purpose")
 
-    with pytest.raises(cs.CountersteerError, match="dropped.*on purpose"):
+    with pytest.raises(cs.CountersteerError, match="(?s)dropped.*on purpose"):
         cs.trial(["sleep", "0.3"], FailingOnTrial, pairs=2)
 
 
