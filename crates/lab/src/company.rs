@@ -72,7 +72,7 @@ pub fn profile(path: &Path) -> anyhow::Result<Arc<Profile>> {
 ///
 /// # Errors
 /// Fails if the machine has no shared cache, or if the size is impossible with the cache's ways.
-pub fn behind_one_cache(
+pub(crate) fn behind_one_cache(
     machine: &LoadedMachine,
     cores: u32,
     bytes: u64,

@@ -29,7 +29,7 @@ const FIRST_SHARE: usize = 3;
 /// Relative difference of cycles to which a difference of shares of 1 corresponds: .05 counts like [`UNLIKE`].
 const SHARE_WEIGHT: f64 = 4.0;
 /// Distance from a mixture of behaviours, relative to the cycles per instruction, above which an interval is unlike all of them.
-pub const UNLIKE: f64 = 0.2;
+pub(crate) const UNLIKE: f64 = 0.2;
 /// Share of the instructions in unlike intervals above which there is no profile.
 const MOST_UNLIKE: f64 = 0.5;
 /// Share of the instructions in unlike intervals above which the profile is marked as partial.

@@ -102,7 +102,8 @@ impl TryFrom<Texts> for Loaded {
 
 /// Callback that records the profile of a program given as a command. Arguments: the program's name, if it has one, and the
 /// words of the command.
-pub type RecordCommand<'a> = &'a dyn Fn(Option<&str>, &[String]) -> anyhow::Result<LibraryText>;
+pub(crate) type RecordCommand<'a> =
+    &'a dyn Fn(Option<&str>, &[String]) -> anyhow::Result<LibraryText>;
 
 /// Reads a workload and every profile that it names. `record` creates the profiles of commands.
 ///

@@ -27,7 +27,7 @@ fn library(path: PathBuf) -> anyhow::Result<Arc<Library>> {
 }
 
 /// True if a specification names a scheduler that replaces Linux's own.
-pub fn is_named(spec: &str) -> bool {
+pub(crate) fn is_named(spec: &str) -> bool {
     countersteer_policies::params(spec).is_ok_and(|(def, _)| def.name == NAME)
 }
 

@@ -20,7 +20,7 @@ const FAR: f64 = 300_000.0;
 
 /// True if a program's `profile` is the path of a trace.
 #[must_use]
-pub fn is_trace(path: &str) -> bool {
+pub(crate) fn is_trace(path: &str) -> bool {
     Path::new(path).extension().is_some_and(|e| e == EXTENSION)
 }
 

@@ -200,7 +200,7 @@ impl LiveWorkload {
 
     /// Returns the time at which the next program is to be started; [`Nanos::NEVER`] if there is none.
     #[must_use]
-    pub fn next_start(&self) -> Nanos {
+    pub(crate) fn next_start(&self) -> Nanos {
         let waiting = self.programs.iter().filter_map(|m| match &m.kind {
             WorkloadKind::Waiting(start) => Some(start.start),
             _ => None,

@@ -33,7 +33,7 @@ const FEATURE_LINES: [u64; 5] = [128, 512, 1 << 12, 1 << 15, 1 << 18];
 
 /// Parts of a profile that come from the windows.
 #[derive(Debug)]
-pub struct Assembled {
+pub(crate) struct Assembled {
     /// Behaviours in order of appearance.
     pub behaviours: Vec<Behaviour>,
     pub timeline: Vec<Segment>,
@@ -44,7 +44,7 @@ pub struct Assembled {
 }
 
 /// Assembles the windows; `None` if nothing was executed.
-pub fn assemble(threads: &[ThreadLog]) -> Option<Assembled> {
+pub(crate) fn assemble(threads: &[ThreadLog]) -> Option<Assembled> {
     let windows = in_order(threads);
     let whole = sum(windows.iter())?;
     let labels = cluster(&points(&windows, &whole));

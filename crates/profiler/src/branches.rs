@@ -11,7 +11,7 @@ const ENOUGH: f64 = 8.0;
 
 /// Estimated number with its standard error.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ErrorEstimate {
+pub(crate) struct ErrorEstimate {
     pub value: f64,
     pub error: f64,
 }

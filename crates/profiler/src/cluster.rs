@@ -13,7 +13,7 @@ const NOISE: f64 = 2e-3;
 
 /// Features and weight of a window.
 #[derive(Clone, Debug)]
-pub struct WindowPoint {
+pub(crate) struct WindowPoint {
     pub at: Vec<f64>,
     pub weight: f64,
 }

@@ -16,7 +16,7 @@ const FEW: usize = 64;
 
 /// Connections that stay open until this value is dropped, and some that the other side has ended.
 #[derive(Default)]
-pub struct HeldConnections(Vec<UnixStream>);
+pub(crate) struct HeldConnections(Vec<UnixStream>);
 
 impl HeldConnections {
     pub fn add(&mut self, stream: UnixStream) {
@@ -45,7 +45,7 @@ pub fn ready<'a>(sockets: impl Iterator<Item = BorrowedFd<'a>>, timeout: PollTim
 }
 
 /// True if a socket can be read or accepted from at once.
-pub fn ready_now(socket: &impl AsFd) -> bool {
+pub(crate) fn ready_now(socket: &impl AsFd) -> bool {
     ready(std::iter::once(socket.as_fd()), PollTimeout::ZERO) == [true]
 }
 

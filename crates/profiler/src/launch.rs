@@ -53,7 +53,7 @@ pub struct Setup {
     pub control: PathBuf,
 }
 
-pub struct LaunchOutcome {
+pub(crate) struct LaunchOutcome {
     pub status: ExitStatus,
     /// Signal that the caller received during the run.
     pub interrupted: Option<i32>,
@@ -279,7 +279,7 @@ fn kill_rest(setup: &Setup) {
 }
 
 /// Returns the signal that ended a process, and its description.
-pub fn killed_by(status: ExitStatus) -> Option<(i32, String)> {
+pub(crate) fn killed_by(status: ExitStatus) -> Option<(i32, String)> {
     let number = status.signal()?;
     Some((number, signal_name(number)))
 }

@@ -47,7 +47,7 @@ pub const STACK_BUCKETS: usize = 208;
 /// Stack distance below which distances are resolved in the parallelism samples only.
 pub const NEAR_LINES: u64 = 128;
 /// Buckets of the distances below [`NEAR_LINES`].
-pub const NEAR_BUCKETS: usize = 40;
+pub(crate) const NEAR_BUCKETS: usize = 40;
 /// Buckets of the reuse times: all below 2^36 accesses.
 pub const REUSE_BUCKETS: usize = 272;
 
@@ -99,7 +99,7 @@ pub enum Reached {
 }
 
 /// Number of kinds of [`Reached`].
-pub const REACHED: usize = 4;
+pub(crate) const REACHED: usize = 4;
 
 /// Words of the control file.
 pub mod control {

@@ -59,7 +59,7 @@ impl Architecture {
 
 /// Program prepared for QEMU.
 #[derive(Debug, PartialEq, Eq)]
-pub struct PreparedProgram {
+pub(crate) struct PreparedProgram {
     pub architecture: Architecture,
     pub file: PathBuf,
     /// Arguments of a script's interpreter before the user's arguments.

@@ -11,7 +11,7 @@ use super::ProfileError;
 use super::layout::{self, PAGE, THREAD_BYTES, control, header, record};
 
 #[derive(Clone, Debug)]
-pub struct ThreadLog {
+pub(crate) struct ThreadLog {
     pub ordinal: u64,
     pub pid: u64,
     pub ended: u64,
@@ -21,7 +21,7 @@ pub struct ThreadLog {
 
 /// State of the control page at one time.
 #[derive(Clone, Debug)]
-pub struct ControlState {
+pub(crate) struct ControlState {
     pub instructions: u64,
     /// Number of thread files so far.
     pub threads: u64,
@@ -35,7 +35,10 @@ pub struct ControlState {
 }
 
 /// Writes the control file of a new recording.
-pub fn create_control(directory: &Path, limit: Option<u64>) -> Result<PathBuf, ProfileError> {
+pub(crate) fn create_control(
+    directory: &Path,
+    limit: Option<u64>,
+) -> Result<PathBuf, ProfileError> {
     let mut words = [0u64; PAGE / 8];
     words[control::MAGIC] = layout::CONTROL_MAGIC;
     words[control::VERSION] = layout::VERSION;
@@ -49,7 +52,7 @@ pub fn create_control(directory: &Path, limit: Option<u64>) -> Result<PathBuf, P
     Ok(path)
 }
 
-pub fn read_control(path: &Path) -> Result<ControlState, ProfileError> {
+pub(crate) fn read_control(path: &Path) -> Result<ControlState, ProfileError> {
     let words = read_words(path)?;
     if words.len() != PAGE / 8 || words[control::MAGIC] != layout::CONTROL_MAGIC {
         return Err(damaged(path, "the control page was overwritten"));

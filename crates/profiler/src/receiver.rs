@@ -119,7 +119,7 @@ impl<S: EventSink> Receiver<S> {
     }
 
     /// Reports the end of the started program to the sink, after the connections that its threads have made.
-    pub fn mark_end(&self) {
+    pub(crate) fn mark_end(&self) {
         if (&self.waker).write(&[1]).is_err() {
             // The listener is gone, and so are its queued connections.
             self.sink.end();

@@ -83,7 +83,7 @@ pub fn helps(metric: &MetricDef) -> Vec<Event> {
 }
 
 /// Returns the reason if a metric needs a trained model and this machine has none whose events are counted.
-pub fn without_model(metric: &MetricDef, topology: &Topology) -> Option<String> {
+pub(crate) fn without_model(metric: &MetricDef, topology: &Topology) -> Option<String> {
     let target = metric.target().filter(|_| metric.is_trained_only())?;
     let has = topology
         .models

@@ -43,7 +43,7 @@ pub struct Finding {
 }
 
 /// One row of the table of checks.
-pub struct CheckDef {
+pub(crate) struct CheckDef {
     pub name: &'static str,
     /// Feature that needs the checked capability.
     pub needed_for: &'static str,
@@ -79,7 +79,7 @@ const fn live(
 }
 
 /// All checks except those of virtual counters, which have their own table ([`PROVIDERS`]).
-pub static CHECKS: &[CheckDef] = &[
+pub(crate) static CHECKS: &[CheckDef] = &[
     files("machine", "core types, caches, placement", machine),
     live("counting", "`steer stat`: events of the kernel", counting),
     live(

@@ -88,7 +88,7 @@ pub fn plain(status: &str, text: &str) -> Vec<u8> {
 }
 
 /// Returns an answer. `headers` are further header lines, each with its line end.
-pub fn response(status: &str, kind: &str, headers: &str, body: &str) -> Vec<u8> {
+pub(crate) fn response(status: &str, kind: &str, headers: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{headers}Connection: close\r\n\r\n{body}"

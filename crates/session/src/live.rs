@@ -82,7 +82,7 @@ impl Targets {
 
     /// True for a control group. Its processes come and go, so the run ends only on request.
     #[must_use]
-    pub const fn is_endless(&self) -> bool {
+    pub(crate) const fn is_endless(&self) -> bool {
         matches!(self, Self::Cgroup(_))
     }
 }
@@ -200,7 +200,7 @@ impl SteeredMachine {
 ///
 /// # Errors
 /// Fails if a specification cannot hold the program's name.
-pub fn with_foreground(spec: &str, program: Option<&str>) -> anyhow::Result<String> {
+pub(crate) fn with_foreground(spec: &str, program: Option<&str>) -> anyhow::Result<String> {
     let Some(program) = program else {
         return Ok(spec.to_owned());
     };

@@ -28,7 +28,7 @@ pub struct ConnectionLimits {
     pub time: Duration,
 }
 
-pub const LIMITS: ConnectionLimits = ConnectionLimits {
+pub(crate) const LIMITS: ConnectionLimits = ConnectionLimits {
     connections: 16,
     request_bytes: 1 << 16,
     time: Duration::from_secs(2),
@@ -94,7 +94,7 @@ impl Door {
 }
 
 /// Thread that serves requests; dropping this value ends the thread.
-pub struct Server {
+pub(crate) struct Server {
     waker: Waker,
     thread: Option<JoinHandle<()>>,
 }

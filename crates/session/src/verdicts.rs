@@ -201,7 +201,7 @@ fn fingerprint(path: &Path) -> anyhow::Result<String> {
 }
 
 /// Returns the SHA-256 of a machine's description as hexadecimal digits.
-pub fn sha256(text: &str) -> String {
+pub(crate) fn sha256(text: &str) -> String {
     format!("{:x}", Sha256::digest(text))
 }
 

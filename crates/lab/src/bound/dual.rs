@@ -79,7 +79,12 @@ impl Dual {
 
     /// Adds a group of programs with the known ways to run each behaviour. Returns the variable for the price of the program's
     /// own time.
-    pub fn sell(&mut self, market: &Market, seller: &Seller, known: &[Vec<usize>]) -> Variable {
+    pub(crate) fn sell(
+        &mut self,
+        market: &Market,
+        seller: &Seller,
+        known: &[Vec<usize>],
+    ) -> Variable {
         let ceilings = &market.limits.ceilings;
         let time = self.problem.add_var(seller.count, ANY);
         let each = seller.count * seller.program.alone_fast_s * market.most_often;

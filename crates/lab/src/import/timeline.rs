@@ -12,7 +12,7 @@ const NS: f64 = 1e-9;
 
 /// Scheduling event of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SchedEvent {
+pub(crate) enum SchedEvent {
     In,
     Out { sleeps: bool },
     Woken,
@@ -41,7 +41,7 @@ struct TimelineThread {
 
 /// Scheduling events of all threads of a file.
 #[derive(Debug, Default)]
-pub struct SchedTimeline {
+pub(crate) struct SchedTimeline {
     events: Vec<TimelineEvent>,
     /// Last name of each thread, with its time.
     names: HashMap<i32, (u64, String)>,

@@ -9,7 +9,7 @@ const PER_BYTE: u64 = 100;
 
 /// Bytes that a file may still have unpacked.
 #[derive(Clone, Copy, Debug)]
-pub struct UnpackedBytes {
+pub(crate) struct UnpackedBytes {
     most: u64,
     left: u64,
 }

@@ -12,7 +12,7 @@ use super::{NEHALEM, PBBCACHE, SILICON, SKYLAKE, TABLES, TableContents};
 use crate::library;
 
 /// Medians over the programs that are in both tables, used for programs in only one.
-pub struct Typical {
+pub(crate) struct Typical {
     /// Ratio of retired loads and stores to accesses of the L1, with its spread.
     retired: (f64, f64),
     /// Ratio of lines that the L1 requests to load misses, with its spread.
@@ -104,7 +104,7 @@ fn foreseen_by_sizes(sizes: &SizeTable) -> Option<f64> {
 }
 
 /// Profile of a program before its cycles are fitted, with the measurements for the fit.
-pub struct UnfittedProfile {
+pub(crate) struct UnfittedProfile {
     pub published: Published,
     pub measured: Vec<MeasuredCpi>,
     /// Cost of a last-level cache miss; `None` if unknown.

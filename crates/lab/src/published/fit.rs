@@ -16,9 +16,9 @@ use crate::library;
 /// Name of the machine of the measurements by cache size.
 pub const MACHINE: &str = "xeon-gold-6138";
 /// Name of this machine's core type.
-pub const CORE_TYPE: &str = "skylake-sp";
+pub(crate) const CORE_TYPE: &str = "skylake-sp";
 /// Size of this machine's L2 in KiB. Its L3 does not contain the lines of the L2.
-pub const L2_KIB: f64 = 1024.0;
+pub(crate) const L2_KIB: f64 = 1024.0;
 
 /// Search range of parallelism, in instructions per cycle: from one instruction in three cycles to more than any core
 /// dispatches.
@@ -34,7 +34,7 @@ const ROUNDS: u32 = 3;
 
 /// Measured cycles per instruction with one size of the last-level cache, including the L2.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MeasuredCpi {
+pub(crate) struct MeasuredCpi {
     pub cache_kib: f64,
     pub cpi: f64,
     /// Frequency of the measurement; `None` for that of the machine file.
@@ -43,7 +43,7 @@ pub struct MeasuredCpi {
 
 /// Cost of a last-level cache miss in a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MissCost {
+pub(crate) struct MissCost {
     pub cycles: f64,
     /// Standard error of the cycles.
     pub error: f64,

@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub const CODE_MISSES: &str = "L1I.MISSES";
+pub(crate) const CODE_MISSES: &str = "L1I.MISSES";
 
 /// Relative error of the counts of one run, used if there is no second run.
-pub const ONE_RUN: f64 = 0.03;
+pub(crate) const ONE_RUN: f64 = 0.03;
 
 /// Name of a program with the year of its suite, as in `mcf-2006`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SuiteProgram {
+pub(crate) struct SuiteProgram {
     pub name: String,
     pub year: u32,
 }
@@ -53,7 +53,7 @@ impl SuiteProgram {
 
 /// Rows of a table by program, and omitted rows with the reason.
 #[derive(Clone, Debug)]
-pub struct ProgramTable<R> {
+pub(crate) struct ProgramTable<R> {
     pub rows: BTreeMap<SuiteProgram, R>,
     pub left_out: Vec<String>,
 }
@@ -95,7 +95,7 @@ fn numbers(cells: &[&str]) -> Option<Vec<f64>> {
 
 /// Measurements of a program with one number of ways of the last-level cache.
 #[derive(Clone, Copy, Debug)]
-pub struct WayTable {
+pub(crate) struct WayTable {
     pub cpi: f64,
     /// Accesses to the last-level cache per kilo-instruction, including prefetches.
     pub refs: f64,
@@ -224,7 +224,7 @@ pub fn events(text: &str) -> ProgramTable<Events> {
 
 /// Measurements of a program by size of the last-level cache: means over its inputs, weighted by instructions.
 #[derive(Clone, Debug, Default)]
-pub struct SizeTable {
+pub(crate) struct SizeTable {
     pub giga_instructions: f64,
     pub loads: f64,
     pub stores: f64,
@@ -238,7 +238,7 @@ pub struct SizeTable {
 
 /// Measurements with one size of the last-level cache.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SizePoint {
+pub(crate) struct SizePoint {
     pub size_kib: f64,
     /// Cycles per instruction, with prefetchers.
     pub cpi: f64,
@@ -250,7 +250,7 @@ pub struct SizePoint {
 
 /// Texts of the files of one suite, in the table by cache size.
 #[derive(Clone, Copy, Debug)]
-pub struct SizeTexts<'a> {
+pub(crate) struct SizeTexts<'a> {
     pub general: &'a str,
     pub prefetch: &'a str,
     pub no_prefetch: &'a str,

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 /// Number of repetitions of a case. They differ in the seed, and in the values of published profiles, which are drawn within
 /// their errors.
-pub const DRAWS: u64 = 10;
+pub(crate) const DRAWS: u64 = 10;
 
 /// File with the cases of one paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CaseFile {
+pub(crate) struct CaseFile {
     /// Title of the paper.
     pub paper: String,
     /// Venue and year of publication.
@@ -94,7 +94,7 @@ impl Cause {
 impl Case {
     /// Returns the case with one finding for each cell of its tables.
     #[must_use]
-    pub fn with_cells(mut self) -> Self {
+    pub(crate) fn with_cells(mut self) -> Self {
         for cells in std::mem::take(&mut self.cells) {
             for (row, values) in &cells.rows {
                 let cells_of = cells.measures.iter().zip(values);

@@ -16,7 +16,7 @@ use crate::plan::{self, Loaded};
 
 /// Baseline that combines completion times on cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Composite {
+pub(crate) enum Composite {
     Default,
     IdealRoundRobin,
 }
@@ -41,7 +41,7 @@ impl Composite {
 }
 
 /// Completion times of each program in seconds, one for each core to which it was bound.
-pub type BoundTimes = BTreeMap<String, Vec<f64>>;
+pub(crate) type BoundTimes = BTreeMap<String, Vec<f64>>;
 
 /// Returns static mappings that together place every program on every core once. `names` are those of a plan, with `copies`
 /// consecutive copies of each program.

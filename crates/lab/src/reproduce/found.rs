@@ -6,7 +6,7 @@ use super::case::{Expect, PaperFinding, Quantifier};
 use super::values::CaseValues;
 
 /// Measured result of a finding.
-pub enum FindingResult {
+pub(crate) enum FindingResult {
     Number(f64),
     /// Number of rows, pairs or arms in which a statement holds, their total, and the fraction that is
     /// required.

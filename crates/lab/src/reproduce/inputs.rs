@@ -69,7 +69,7 @@ pub fn signature_of(program: &str, cast: &Cast) -> anyhow::Result<CaseValues> {
 }
 
 /// Returns the sizes and ways in HASS (section 3), as `KiB/ways`.
-pub fn signature_rows() -> Vec<String> {
+pub(crate) fn signature_rows() -> Vec<String> {
     let sizes = (8..=14).map(|octave| 1u32 << octave);
     let row = |kib| [4, 8, 16, 32].map(|ways| format!("{kib}/{ways}"));
     sizes.flat_map(row).collect()

@@ -24,7 +24,7 @@ struct MigrationCount {
 }
 
 /// Recorder that counts migrations.
-pub struct MoveRecorder {
+pub(crate) struct MoveRecorder {
     /// Core type and last-level cache of each CPU, as indices.
     places: Vec<(usize, usize)>,
     /// Migrations of each thread.

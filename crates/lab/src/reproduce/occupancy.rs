@@ -57,13 +57,13 @@ impl OccupancyShares {
 }
 
 /// Reader of occupancy: its arm, and the number of periods between its samples.
-pub struct OccupancyReader {
+pub(crate) struct OccupancyReader {
     pub arm: &'static str,
     each: usize,
 }
 
 /// Readers that sample the same run at different intervals.
-pub const READERS: [OccupancyReader; 2] = [
+pub(crate) const READERS: [OccupancyReader; 2] = [
     OccupancyReader {
         arm: "every",
         each: 1,

@@ -33,7 +33,7 @@ pub(super) const SHORTER: f64 = 400.0;
 
 /// Folder of the traces of the stand-ins, and the fidelity of their simulation.
 #[derive(Clone, Debug)]
-pub struct StandInTraces {
+pub(crate) struct StandInTraces {
     pub fidelity: Fidelity,
     /// Folder with a trace for each profile, named after it, as in `chase.trace`.
     pub folder: PathBuf,
@@ -56,7 +56,7 @@ impl StandIn {
 /// Stand-in for a program of a paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct StandIn {
+pub(crate) struct StandIn {
     /// Path of the stand-in's profile below `profiles/`.
     pub profile: String,
     /// Class of the program.
@@ -72,7 +72,7 @@ pub struct StandIn {
 /// Mix of programs from a paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PaperMix {
+pub(crate) struct PaperMix {
     /// Figure, table or section of the paper that lists the mix.
     pub item: String,
     /// Programs of the mix, each with its number of threads.
@@ -99,7 +99,7 @@ struct MixFile {
 }
 
 /// Stand-ins and mixes of all papers.
-pub struct Cast {
+pub(crate) struct Cast {
     programs: BTreeMap<String, StandIn>,
     mixes: BTreeMap<String, PaperMix>,
     groups: BTreeMap<String, ProgramGroup>,
@@ -110,7 +110,7 @@ pub struct Cast {
 }
 
 /// Program of a workload that is to be created.
-pub struct PlannedMember<'a> {
+pub(crate) struct PlannedMember<'a> {
     pub program: &'a str,
     pub threads: u32,
     pub copies: u32,
@@ -148,7 +148,7 @@ impl Cast {
     }
 
     /// Iterates over the stand-ins, with the paper's names of their programs.
-    pub fn stand_ins(&self) -> impl Iterator<Item = (&String, &StandIn)> {
+    pub(crate) fn stand_ins(&self) -> impl Iterator<Item = (&String, &StandIn)> {
         self.programs.iter()
     }
 
@@ -168,7 +168,7 @@ impl Cast {
     }
 
     /// Returns the programs of a mix, one copy each. Fails if the mix does not exist.
-    pub fn single_copies(&self, mix: &str) -> anyhow::Result<Vec<PlannedMember<'_>>> {
+    pub(crate) fn single_copies(&self, mix: &str) -> anyhow::Result<Vec<PlannedMember<'_>>> {
         let members = self.mix(mix)?.members.iter();
         Ok(members
             .map(|(program, threads)| PlannedMember {
@@ -180,7 +180,7 @@ impl Cast {
             .collect())
     }
 
-    pub fn stand_in(&self, program: &str) -> anyhow::Result<&StandIn> {
+    pub(crate) fn stand_in(&self, program: &str) -> anyhow::Result<&StandIn> {
         let known = self.programs.get(program);
         known.ok_or_else(|| {
             let why = format!("programs.toml has no program `{program}`");
@@ -263,14 +263,14 @@ impl Cast {
     }
 
     /// True if a program is represented by its own counters.
-    pub fn is_itself(&self, program: &str) -> bool {
+    pub(crate) fn is_itself(&self, program: &str) -> bool {
         let by = self.programs.get(program);
         by.is_some_and(StandIn::is_itself)
     }
 
     /// True if all programs in a finding's rows are represented by their own counters. `rows` is used if the finding names no
     /// rows.
-    pub fn genuine(&self, finding: &PaperFinding, rows: &[String]) -> bool {
+    pub(crate) fn genuine(&self, finding: &PaperFinding, rows: &[String]) -> bool {
         let named = if finding.rows.is_empty() {
             rows
         } else {
@@ -339,7 +339,7 @@ impl Cast {
 }
 
 /// Creates a workload of one program with one thread.
-pub fn lone(cast: &Cast, program: &str, draw: u64) -> anyhow::Result<Arc<Loaded>> {
+pub(crate) fn lone(cast: &Cast, program: &str, draw: u64) -> anyhow::Result<Arc<Loaded>> {
     let member = PlannedMember {
         program,
         threads: 1,
@@ -356,7 +356,7 @@ pub fn pinned(topology: &Topology, place: &str) -> anyhow::Result<String> {
 }
 
 /// Returns the first CPU of a core group or CPU list. Fails if there is none.
-pub fn first_cpu(topology: &Topology, place: &str) -> anyhow::Result<CpuId> {
+pub(crate) fn first_cpu(topology: &Topology, place: &str) -> anyhow::Result<CpuId> {
     let cpus = cpus_of(place, topology).map_err(|why| failure(FaultKind::BadInput, why))?;
     let first = cpus.lowest();
     first.ok_or_else(|| failure(FaultKind::BadInput, format!("`{place}` has no CPU")))

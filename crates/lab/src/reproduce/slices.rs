@@ -30,7 +30,7 @@ struct SliceActivity {
 }
 
 /// Recorder of the activity of all CPUs in each slice.
-pub struct SliceRecorder {
+pub(crate) struct SliceRecorder {
     cpus: usize,
     slice_s: f64,
     lines: Vec<Vec<SliceActivity>>,

@@ -12,7 +12,7 @@ use crate::error::{FaultKind, failure};
 
 /// Statement of a paper, with its findings or the reason for omitting it.
 #[derive(Clone, Debug)]
-pub struct Statement {
+pub(crate) struct Statement {
     /// Paper, given by the prefix of its cases' names.
     pub paper: String,
     /// Figure, table or section of the paper.
@@ -125,7 +125,7 @@ fn counts(statements: &[Statement], cases: &[Reproduced]) -> BTreeMap<String, [u
 }
 
 /// Writes a table with one row per paper.
-pub fn overview(text: &mut String, statements: &[Statement], cases: &[Reproduced]) {
+pub(crate) fn overview(text: &mut String, statements: &[Statement], cases: &[Reproduced]) {
     let heads = StatementVerdict::ALL
         .map(StatementVerdict::words)
         .join(" | ");

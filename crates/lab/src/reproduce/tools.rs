@@ -21,7 +21,7 @@ use super::watch::RunWatch;
 use crate::experiment::LoadedMachine;
 
 /// Reader of counters: its arm, sampling interval in ms, and events.
-pub struct CounterReader {
+pub(crate) struct CounterReader {
     pub arm: &'static str,
     period_ms: f64,
     events: &'static [Event],
@@ -30,7 +30,7 @@ pub struct CounterReader {
 /// Interval in ms that is longer than any program's run, so that counters are read only at the end.
 const NEVER_MS: f64 = 1e7;
 
-pub const READERS: [CounterReader; 4] = [
+pub(crate) const READERS: [CounterReader; 4] = [
     CounterReader {
         arm: "counted",
         period_ms: NEVER_MS,

@@ -11,7 +11,7 @@ type Draws = BTreeMap<u64, (f64, u32)>;
 ///
 /// A draw is one repetition: a seed, with values of published profiles that are drawn within their errors.
 #[derive(Clone, Debug, Default)]
-pub struct CaseValues {
+pub(crate) struct CaseValues {
     sums: BTreeMap<ValueKey, Draws>,
     /// Rows in the order of the case.
     rows: Vec<String>,
@@ -76,7 +76,7 @@ impl CaseValues {
 }
 
 /// Row of the table of measures: a name and its description.
-pub struct MeasureRow {
+pub(crate) struct MeasureRow {
     pub name: &'static str,
     pub prose: &'static str,
 }

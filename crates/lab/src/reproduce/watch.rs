@@ -9,7 +9,7 @@ use crate::experiment::{Experiment, Finished, LoadedMachine, Onlooker};
 use countersteer_model::driver::Recorder;
 
 /// Set-up of a recorded run.
-pub struct RunWatch<'a> {
+pub(crate) struct RunWatch<'a> {
     pub machine: &'a Arc<LoadedMachine>,
     pub cast: &'a Cast,
     pub program: &'a str,

@@ -16,13 +16,13 @@ use super::slices::SliceRecorder;
 use crate::experiment::{Finished, LoadedMachine, Onlooker, SimOptions};
 
 /// Finished simulation with its migrations and slices.
-pub struct WatchedRun {
+pub(crate) struct WatchedRun {
     pub finished: Finished,
     pub watch: MixWatch,
 }
 
 /// Recorder of migrations and slices during a mix.
-pub struct MixWatch {
+pub(crate) struct MixWatch {
     pub slices: SliceRecorder,
     pub moves: MoveRecorder,
 }

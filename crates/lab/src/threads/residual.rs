@@ -17,11 +17,11 @@ const REACH: f64 = 0.4;
 const CHUNKING: f64 = 0.4;
 
 /// CPUs, and the row of the chunking.
-pub type ChunkPlace = (CpuSet, usize);
+pub(crate) type ChunkPlace = (CpuSet, usize);
 
 /// Deviations at some sets.
 #[derive(Clone, Debug, Default)]
-pub struct Residual {
+pub(crate) struct Residual {
     sets: Vec<ChunkPlace>,
     /// Inverse of the deviations' covariance, by rows.
     inverse: Vec<Vec<f64>>,

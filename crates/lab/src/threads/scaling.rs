@@ -32,7 +32,7 @@ const CLIFF: f64 = 3.0;
 
 /// Candidate as the model sees it.
 #[derive(Clone, Debug)]
-pub struct CandidateShape {
+pub(crate) struct CandidateShape {
     classes: Vec<ThreadClass>,
     threads: f64,
     llcs: f64,
@@ -54,7 +54,7 @@ struct ThreadClass {
 
 /// Speeds of core types by the machine's description.
 #[derive(Clone, Debug)]
-pub struct Prior {
+pub(crate) struct Prior {
     speeds: Vec<f64>,
     /// Kinds of the chunkings that are tried.
     chunkings: Vec<Chunking>,
@@ -167,7 +167,7 @@ impl Prior {
 
     /// Logarithm of the time of a program with these parameters.
     #[must_use]
-    pub fn log_time(&self, at: &[f64], shape: &CandidateShape) -> f64 {
+    pub(crate) fn log_time(&self, at: &[f64], shape: &CandidateShape) -> f64 {
         self.program(at, shape.chunking).time(shape).ln()
     }
 }

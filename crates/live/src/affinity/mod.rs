@@ -45,7 +45,7 @@ use scan::ProcessScan;
 use task_table::TaskTable;
 
 /// Time within which an admission table places a new thread.
-pub const ADMISSION: Nanos = Nanos::from_millis(10);
+pub(crate) const ADMISSION: Nanos = Nanos::from_millis(10);
 
 /// Time within which it places the first new thread after `QUIET` without forks, since looking for threads wakes this process.
 const FIRST_ADMISSION: Nanos = Nanos::from_millis(50);
@@ -67,7 +67,7 @@ pub struct AffinityConfig {
 }
 
 /// Engine that steers threads by their affinity masks.
-pub struct AffinityEngine {
+pub(crate) struct AffinityEngine {
     config: AffinityConfig,
     session: Session,
     /// True if counters are to be used.

@@ -51,7 +51,7 @@ impl Signatures {
     }
 
     /// Returns the signatures of the phases of the program that a process currently executes; empty if it carries none.
-    pub fn phases_of_process(&mut self, pid: u32) -> Vec<Signature> {
+    pub(crate) fn phases_of_process(&mut self, pid: u32) -> Vec<Signature> {
         self.known(pid).map_or(Vec::new(), |k| k.phases.to_vec())
     }
 

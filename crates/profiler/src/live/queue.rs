@@ -53,7 +53,7 @@ struct QueueCursor {
 }
 
 /// Queues of all threads of a program.
-pub struct Queues {
+pub(crate) struct Queues {
     state: Mutex<QueueCursor>,
     changed: Condvar,
     hang: Duration,

@@ -28,7 +28,7 @@ pub(crate) use timeline::legend;
 
 /// Runs of one workload on one machine under several policies.
 #[derive(Clone)]
-pub struct ChartRuns<'a> {
+pub(crate) struct ChartRuns<'a> {
     pub machine: &'a str,
     pub workload: &'a str,
     pub summaries: Vec<PolicySummary<'a>>,
@@ -39,7 +39,7 @@ pub struct ChartRuns<'a> {
 }
 
 /// Row of the table of charts.
-pub struct ChartDef {
+pub(crate) struct ChartDef {
     /// Short name of the chart, also used as the anchor in the page.
     pub key: &'static str,
     /// Title of the chart.
@@ -53,7 +53,7 @@ pub struct ChartDef {
 }
 
 /// Charts of the report, in the order of the page.
-pub static CHARTS: &[ChartDef] = &[
+pub(crate) static CHARTS: &[ChartDef] = &[
     bars::DEF,
     slowdowns::DEF,
     slowdowns::COMPLETIONS,

@@ -65,7 +65,10 @@ pub struct Most {
 mod triple {
     use serde::{Serialize, Serializer};
 
-    pub fn serialize<S: Serializer>(f: &super::RelativeChange, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(
+        f: &super::RelativeChange,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         [f.median, f.min, f.max].serialize(to)
     }
 }
@@ -73,7 +76,7 @@ mod triple {
 mod median {
     use serde::{Serialize, Serializer};
 
-    pub fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         f: &Option<super::RelativeChange>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
@@ -84,7 +87,7 @@ mod median {
 mod named {
     use serde::{Serialize, Serializer};
 
-    pub fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         p: &Option<super::RankedProgram>,
         to: S,
     ) -> Result<S::Ok, S::Error> {

@@ -92,7 +92,7 @@ impl Ranking {
 impl Ranked {
     /// Returns a clause on the program with the largest loss.
     #[must_use]
-    pub fn loser_text(&self) -> String {
+    pub(crate) fn loser_text(&self) -> String {
         self.lost().map_or_else(
             || "no program loses".into(),
             |p| format!("worst loser {} {}", p.name, p.speed.words()),

@@ -4,7 +4,7 @@
 use prost::Message;
 
 #[derive(Clone, PartialEq, Message)]
-pub struct PerfettoTrace {
+pub(crate) struct PerfettoTrace {
     #[prost(message, repeated, tag = "1")]
     pub packet: Vec<TracePacket>,
 }
@@ -97,8 +97,8 @@ pub mod event_type {
 }
 
 pub mod sequence_flags {
-    pub const INCREMENTAL_STATE_CLEARED: u32 = 1;
-    pub const NEEDS_INCREMENTAL_STATE: u32 = 2;
+    pub(crate) const INCREMENTAL_STATE_CLEARED: u32 = 1;
+    pub(crate) const NEEDS_INCREMENTAL_STATE: u32 = 2;
 }
 
-pub const ORDER_EXPLICIT: i32 = 3;
+pub(crate) const ORDER_EXPLICIT: i32 = 3;

@@ -199,7 +199,7 @@ impl PolicySummary<'_> {
 
     /// True if both are of the same machine and workload.
     #[must_use]
-    pub fn same_experiment(&self, other: &Self) -> bool {
+    pub(crate) fn same_experiment(&self, other: &Self) -> bool {
         (self.machine, self.workload) == (other.machine, other.workload)
     }
 }

@@ -109,7 +109,7 @@ impl Advice {
 impl Prepared {
     /// True if a policy other than `linux` can act on the machine.
     #[must_use]
-    pub fn can_act(&self) -> bool {
+    pub(crate) fn can_act(&self) -> bool {
         self.policies.len() > 1
     }
 

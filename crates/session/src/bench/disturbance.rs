@@ -113,7 +113,7 @@ impl Observer {
 
 impl Disturbance {
     /// Returns the CPU time of other programs on the CPUs of the runs, in seconds.
-    pub const fn other_s(&self) -> f64 {
+    pub(crate) const fn other_s(&self) -> f64 {
         self.other_s
     }
 

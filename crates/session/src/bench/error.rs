@@ -5,7 +5,7 @@ use std::io;
 use countersteer_sysfs::launch::ExitEnding;
 
 #[derive(Debug, thiserror::Error)]
-pub enum BenchError {
+pub(crate) enum BenchError {
     #[error(
         "`{command}` {} in run {run}, so it has no figure; --show-output shows what it writes, --ignore-failure measures it all the same", ended(*.ending)
     )]

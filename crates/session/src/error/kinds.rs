@@ -77,7 +77,7 @@ fn of<E: HasKind>(cause: ErrorCause<'_>) -> Option<FaultKind> {
 }
 
 /// Returns the kind of an error, without regard to its causes; `None` if the error has none.
-pub fn of_cause(cause: ErrorCause<'_>) -> Option<FaultKind> {
+pub(crate) fn of_cause(cause: ErrorCause<'_>) -> Option<FaultKind> {
     TYPES.iter().find_map(|of| of(cause))
 }
 

@@ -25,7 +25,7 @@ const LONGEST: u64 = 1 << 20;
 type Answered = Result<String, String>;
 
 /// Running module; dropping this value ends it.
-pub struct RunningModule {
+pub(crate) struct RunningModule {
     child: Helper,
     /// Lines to write; `None` when the module's input has ended.
     ask: Option<Sender<String>>,

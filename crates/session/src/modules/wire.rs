@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// First line of a module: its events and counters.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Hello {
+pub(crate) struct Hello {
     /// Version of the protocol.
     module: u32,
     /// Event sets, as `-e` takes them.
@@ -20,7 +20,7 @@ pub struct Hello {
 /// Virtual counter that a module declares.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct DeclaredCounter {
+pub(crate) struct DeclaredCounter {
     pub name: String,
     #[serde(default)]
     pub unit: String,
@@ -33,7 +33,7 @@ pub struct DeclaredCounter {
 
 /// Samples of one interval.
 #[derive(Debug, Serialize)]
-pub struct IntervalSamples<'a> {
+pub(crate) struct IntervalSamples<'a> {
     window: u64,
     rows: Vec<WireRow<'a>>,
 }
@@ -58,7 +58,7 @@ struct WireRow<'a> {
 /// Answer of a module to a window.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ModuleAnswer {
+pub(crate) struct ModuleAnswer {
     pub values: Vec<WireValue>,
 }
 

@@ -292,7 +292,7 @@ impl TopState {
     }
 
     /// Sorts by the column with this index, in the column's default direction.
-    pub fn set_sort(&mut self, column: usize) {
+    pub(crate) fn set_sort(&mut self, column: usize) {
         self.sort = column;
         self.descending = self.columns.get(column).is_some_and(TopColumn::descends);
     }

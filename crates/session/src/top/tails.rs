@@ -12,11 +12,11 @@ use crate::bpf::Bpf;
 use crate::waits::{LatencySource, Wait, WaitsError};
 
 /// Name of this source in the list of virtual counters' providers.
-pub const PROVIDER: &str = "waits";
+pub(crate) const PROVIDER: &str = "waits";
 
 /// Percentile of run-queue latency (`Wait`) or wakeup latency (`Wake`), e.g. the median (50).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LatencyPercentile {
+pub(crate) enum LatencyPercentile {
     Wait50,
     Wait99,
     Wake50,

@@ -18,14 +18,14 @@ use crate::derivable;
 use crate::error::{FaultKind, failure};
 
 /// Value of a metric at one row of samples; `row` is the row's index.
-pub struct OfRow {
+pub(crate) struct OfRow {
     pub row: usize,
     pub name: &'static str,
     pub value: f64,
 }
 
 /// Metrics that are computed from the samples of threads, and updated with each sample.
-pub struct Derived {
+pub(crate) struct Derived {
     /// Metrics, each with its column index in the bank.
     metrics: Vec<(usize, &'static MetricDef)>,
     bank: MetricBank,

@@ -12,11 +12,11 @@ use super::derived::OfRow;
 
 /// Derived values of an interval: by counter name, and by the rows that may include them.
 #[derive(Debug, Default)]
-pub struct DerivedRows(HashMap<&'static str, HashMap<RowKey, Vec<DerivedValue>>>);
+pub(crate) struct DerivedRows(HashMap<&'static str, HashMap<RowKey, Vec<DerivedValue>>>);
 
 /// Key of a row that is the same in every interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RowKey {
+pub(crate) struct RowKey {
     owner: Owner,
     /// CPU of a per-CPU row; `None` for other rows, since a thread may migrate.
     cpu: Option<CpuId>,

@@ -61,7 +61,7 @@ impl Wanted {
     }
 
     /// Returns the name of the first requested counter that the machine's files have per thread; `None` if there is none.
-    pub fn sensed_by_thread(&self) -> Option<&'static str> {
+    pub(crate) fn sensed_by_thread(&self) -> Option<&'static str> {
         let mut names = self.columns.iter().map(|column| column.name);
         names.find(|name| is_sensed_by_thread(name))
     }

@@ -132,7 +132,7 @@ impl ClockDomains {
     }
 
     /// True if the governor applies utilisation clamps.
-    pub fn applies_clamps(&self) -> bool {
+    pub(crate) fn applies_clamps(&self) -> bool {
         self.governor == Governor::Schedutil
     }
 
@@ -158,7 +158,7 @@ impl ClockDomains {
     }
 
     /// True if the power limit must be checked now, which needs the package's energy.
-    pub fn wants_energy(&self, now: Nanos) -> bool {
+    pub(crate) fn wants_energy(&self, now: Nanos) -> bool {
         self.budget.is_some_and(|b| now >= b.at + POWER_LOOK)
     }
 

@@ -179,13 +179,13 @@ impl CountingState {
     }
 
     /// Counts `events` from now on, in addition to those that the policy's metrics need.
-    pub fn count_also(&mut self, events: &[Event], topology: &Topology) {
+    pub(crate) fn count_also(&mut self, events: &[Event], topology: &Topology) {
         self.always = events.to_vec();
         self.count(topology, |_| Vec::new());
     }
 
     /// True if a policy reads true efficiency factors, which are computed only then.
-    pub const fn wants_ef(&self) -> bool {
+    pub(crate) const fn wants_ef(&self) -> bool {
         self.wants_ef
     }
 
@@ -198,7 +198,7 @@ impl CountingState {
         self.threads.push(ThreadCounting::default());
     }
 
-    pub fn switched_out(&mut self, id: ThreadId, occupancy_lines: f64) {
+    pub(crate) fn switched_out(&mut self, id: ThreadId, occupancy_lines: f64) {
         let state = &mut self.threads[id.index()];
         state.occupancy_sum += occupancy_lines;
         state.occupancy_count += 1;

@@ -142,7 +142,7 @@ impl SimulatedProgram {
         (first..first + self.work.len() as u32).map(ThreadId)
     }
 
-    pub fn begin_run(&mut self, now: Nanos) {
+    pub(crate) fn begin_run(&mut self, now: Nanos) {
         self.began = now;
         self.passed = 0;
         self.begin_piece();
@@ -213,7 +213,7 @@ impl SimulatedProgram {
     }
 
     /// Returns the next piece of a thread's work; `None` if no work is left.
-    pub fn next_work(&mut self, id: ThreadId) -> Option<WorkPiece> {
+    pub(crate) fn next_work(&mut self, id: ThreadId) -> Option<WorkPiece> {
         let stride = self.stride();
         let work = &mut self.work[(id.0 - self.first.0) as usize];
         if work.left <= 0.0 {
@@ -230,7 +230,7 @@ impl SimulatedProgram {
     }
 
     /// Records that a thread finished its piece of work, and returns the thread's next action.
-    pub fn work_done(&mut self, id: ThreadId, now: Nanos) -> ThreadStep {
+    pub(crate) fn work_done(&mut self, id: ThreadId, now: Nanos) -> ThreadStep {
         let stride = self.stride();
         let row = (id.0 - self.first.0) as usize;
         let work = &mut self.work[row];

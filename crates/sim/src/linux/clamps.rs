@@ -36,7 +36,7 @@ pub(super) fn fit(util: f64, clamp: Clamp, capacity: u32) -> CapacityFit {
 
 impl Linux {
     /// Sets the utilisation clamp of a thread.
-    pub fn set_clamp(&mut self, thread: ThreadId, clamp: Clamp, now: Nanos) {
+    pub(crate) fn set_clamp(&mut self, thread: ThreadId, clamp: Clamp, now: Nanos) {
         let now = self.begin(now);
         self.clamped |= clamp != Clamp::FREE;
         self.threads[thread.index()].clamp = clamp;

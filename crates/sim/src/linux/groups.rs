@@ -124,7 +124,7 @@ impl Limit {
 
 impl Linux {
     /// Creates a control group with a `cpu.weight` and a limit, and returns its index.
-    pub fn add_group(&mut self, weight: u32, limit: Option<CpuBandwidth>) -> u32 {
+    pub(crate) fn add_group(&mut self, weight: u32, limit: Option<CpuBandwidth>) -> u32 {
         let cpus = self.rqs.len();
         let limit = limit.map(|limit| Limit {
             quota: limit.quota.0 as i64,
@@ -149,7 +149,7 @@ impl Linux {
     }
 
     /// Puts a process into a control group; threads that the process forks later belong to the group.
-    pub fn set_group(&mut self, process: u32, group: u32) {
+    pub(crate) fn set_group(&mut self, process: u32, group: u32) {
         let of = &mut self.groups.of_process;
         of.resize(of.len().max(process as usize + 1), NONE);
         of[process as usize] = group;

@@ -14,14 +14,14 @@ use super::entity::NONE;
 
 impl Linux {
     /// Sets the memory node of a thread's pages, as scanning has found it (`numa_preferred_nid`).
-    pub fn set_home(&mut self, thread: ThreadId, node: u32) {
+    pub(crate) fn set_home(&mut self, thread: ThreadId, node: u32) {
         if self.config.numa_balancing {
             self.threads[thread.index()].home = node;
         }
     }
 
     /// Moves a runnable thread to an idle CPU of its home node; returns false if it is there, or if there is no such CPU.
-    pub fn return_home(&mut self, thread: ThreadId, now: Nanos) -> bool {
+    pub(crate) fn return_home(&mut self, thread: ThreadId, now: Nanos) -> bool {
         let now = self.begin(now);
         let moved = self.go_home(thread.0, now);
         self.end(now);

@@ -39,7 +39,7 @@ pub fn check(bytes: &[u8]) -> Result<(), String> {
 
 /// Returns the names of the events in the order of their attributes. Clears the bits of all optional sections in the header except
 /// for the event descriptions.
-pub fn names_of_events(bytes: &mut [u8]) -> Result<Vec<String>, String> {
+pub(crate) fn names_of_events(bytes: &mut [u8]) -> Result<Vec<String>, String> {
     let little_endian = bytes.starts_with(b"PERFILE2");
     let header = HeaderView {
         bytes,

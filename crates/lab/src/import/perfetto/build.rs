@@ -6,13 +6,13 @@ use super::{CompactEvents, PerfettoEvent, PerfettoSwitch, Wakeup};
 
 /// Trace to write.
 #[derive(Clone, PartialEq, Message)]
-pub struct BuiltTrace {
+pub(crate) struct BuiltTrace {
     #[prost(message, repeated, tag = "1")]
     pub packet: Vec<Packet>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Packet {
+pub(crate) struct Packet {
     #[prost(message, optional, tag = "1")]
     ftrace_events: Option<Bundle>,
     #[prost(bytes = "vec", optional, tag = "50")]
@@ -153,7 +153,7 @@ struct OtherPacket {
 }
 
 /// Removes the states of a trace in compact form.
-pub fn remove_states(trace: &mut BuiltTrace) {
+pub(crate) fn remove_states(trace: &mut BuiltTrace) {
     let packets = trace.packet.iter_mut();
     let bundles = packets.filter_map(|packet| packet.ftrace_events.as_mut());
     for rows in bundles.filter_map(|bundle| bundle.compact_sched.as_mut()) {

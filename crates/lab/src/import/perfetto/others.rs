@@ -14,14 +14,14 @@ const ABOUT_EVENT: [u32; 3] = [1, 2, 5];
 
 /// Numbers of packets and events that are not used, by the number of their field.
 #[derive(Debug, Default)]
-pub struct OtherParts {
+pub(crate) struct OtherParts {
     packets: BTreeMap<u32, u64>,
     events: BTreeMap<u32, u64>,
 }
 
 impl OtherParts {
     /// Counts a field of a packet, if it is not used.
-    pub fn see_packet(&mut self, number: u32) {
+    pub(crate) fn see_packet(&mut self, number: u32) {
         let is_used = [FTRACE, MACHINE, ZLIB, ZSTD].contains(&number);
         if !is_used && !ABOUT_PACKET.contains(&number) {
             count(&mut self.packets, number);
@@ -29,7 +29,7 @@ impl OtherParts {
     }
 
     /// Counts an event of the kernel that is not used.
-    pub fn see_event(&mut self, event: &[u8]) -> Result<(), String> {
+    pub(crate) fn see_event(&mut self, event: &[u8]) -> Result<(), String> {
         for field in wire::fields(event) {
             let (number, _) = field?;
             if !ABOUT_EVENT.contains(&number) {

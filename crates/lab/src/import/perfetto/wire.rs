@@ -12,7 +12,7 @@ pub enum WireValue<'a> {
 
 /// Iterator over the fields of a message. It ends behind the first error.
 #[derive(Clone, Debug)]
-pub struct WireFields<'a> {
+pub(crate) struct WireFields<'a> {
     rest: &'a [u8],
 }
 

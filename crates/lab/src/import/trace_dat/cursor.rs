@@ -21,7 +21,7 @@ impl ByteOrder {
 
 /// Position in a file, from which numbers and texts are read in turn.
 #[derive(Clone, Copy, Debug)]
-pub struct FileCursor<'a> {
+pub(crate) struct FileCursor<'a> {
     bytes: &'a [u8],
     at: usize,
     order: ByteOrder,
@@ -81,7 +81,7 @@ impl<'a> FileCursor<'a> {
     }
 
     /// Reads a text behind its length of 64 bits.
-    pub fn long_text(&mut self) -> Result<String, String> {
+    pub(crate) fn long_text(&mut self) -> Result<String, String> {
         let length = self.long()?;
         Ok(String::from_utf8_lossy(self.take(length)?).into_owned())
     }

@@ -36,7 +36,7 @@ pub struct Contents<'a> {
 
 /// Ring buffer of the kernel.
 #[derive(Debug, Default)]
-pub struct TraceBuffer<'a> {
+pub(crate) struct TraceBuffer<'a> {
     /// Name of the instance; empty for the main buffer.
     pub name: String,
     /// Clock, as `local`, or as `[local] global mono`.
@@ -49,7 +49,7 @@ pub struct TraceBuffer<'a> {
 
 /// Conversion of times: ns = time * multiplier >> shift. The file's offset is left out, because only differences of times are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tsc {
+pub(crate) struct Tsc {
     pub multiplier: u32,
     pub shift: u32,
 }

@@ -39,7 +39,7 @@ impl Field {
 
 /// Format of one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EventFields {
+pub(crate) struct EventFields {
     pub name: String,
     pub id: u64,
     pub fields: Vec<Field>,

@@ -7,7 +7,7 @@ use super::cursor::ByteOrder;
 
 /// Layout of the pages of one file.
 #[derive(Clone, Copy, Debug)]
-pub struct RingLayout {
+pub(crate) struct RingLayout {
     pub order: ByteOrder,
     /// Bytes of a page.
     pub page: usize,

@@ -31,7 +31,7 @@ impl Places {
 }
 
 /// Sections of a file of version 7.
-pub struct Sections<'a> {
+pub(crate) struct Sections<'a> {
     pub bytes: &'a [u8],
     pub order: ByteOrder,
     /// Name of the compression; `none` without.

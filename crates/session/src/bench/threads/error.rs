@@ -1,7 +1,7 @@
 //! Errors of commands whose number of threads is sought.
 
 #[derive(Debug, thiserror::Error)]
-pub enum ThreadsError {
+pub(crate) enum ThreadsError {
     #[error(
         "`{command}` has no `{{n}}`, which stands for the number of threads: write it where the command takes that number, as in `-t {{n}}`, or \
          give it by the environment: --env OMP_NUM_THREADS={{n}}"

@@ -24,7 +24,7 @@ const MOST_ROUNDS: u64 = 1_000;
 
 /// Rows of the candidates whose times in the search were best; the default is left out.
 #[must_use]
-pub fn finalists(found: &SearchResult) -> Vec<usize> {
+pub(crate) fn finalists(found: &SearchResult) -> Vec<usize> {
     let Some(best) = found.best().filter(|best| best.candidate != 0) else {
         return Vec::new();
     };

@@ -24,7 +24,7 @@ pub const CHUNK: &str = "chunk";
 const CHUNKINGS: [&str; 4] = ["static", "dynamic,1", "dynamic,64", "guided"];
 
 /// Number of threads, and row of the chunking.
-pub type ThreadsWay = (usize, usize);
+pub(crate) type ThreadsWay = (usize, usize);
 
 /// Command with `{n}`, and possibly `{chunk}`.
 #[derive(Clone, Debug)]

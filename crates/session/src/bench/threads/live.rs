@@ -15,7 +15,7 @@ use crate::bench::series::{BenchArm, Conditions, once};
 use crate::steering::here::SteeredMachine;
 
 /// Command on this machine.
-pub struct ThreadsCommand<'a> {
+pub(crate) struct ThreadsCommand<'a> {
     pub form: &'a CommandForm,
     pub here: &'a SteeredMachine,
     pub prepare: Option<&'a str>,
@@ -32,7 +32,7 @@ pub struct ThreadsCommand<'a> {
 }
 
 /// Comparison of what runs write.
-pub struct Answers {
+pub(crate) struct Answers {
     file: NamedTempFile,
     /// Command line and output of the first run.
     first: Option<(String, Vec<u8>)>,

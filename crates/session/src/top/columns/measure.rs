@@ -39,7 +39,7 @@ impl ColumnMeasure {
     }
 
     /// Returns true if the value is zero for threads that did not run.
-    pub fn rests(&self) -> bool {
+    pub(crate) fn rests(&self) -> bool {
         match &self.what {
             // A thread that does not run keeps the occupancy it has (a level), but its rates and percentages are zero.
             MeasureSource::Virtual { column, by_thread } => {

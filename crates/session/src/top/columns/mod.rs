@@ -54,7 +54,7 @@ pub struct TopColumn {
 }
 
 /// Reasons why providers of virtual counters are not available on this machine, by the provider's name.
-pub type Silent = BTreeMap<&'static str, String>;
+pub(crate) type Silent = BTreeMap<&'static str, String>;
 
 pub fn silent(root: &Path, bpf: Bpf) -> Silent {
     PROVIDERS
@@ -66,7 +66,7 @@ pub fn silent(root: &Path, bpf: Bpf) -> Silent {
 
 /// Returns a list of metrics for [`Metric::choose`]: those of the table that this machine can count, and those of `more`.
 /// `task_clock` is always included, so that at least one event is counted. Users who may not count at all then get an error.
-pub fn base_metrics(
+pub(crate) fn base_metrics(
     known: &[Metric],
     hybrid: bool,
     more: &[&'static MetricDef],
@@ -388,7 +388,7 @@ impl TopColumn {
 
     /// Returns true if the column is first sorted in descending order: measured values start with the greatest, names and PIDs
     /// with the smallest.
-    pub fn descends(&self) -> bool {
+    pub(crate) fn descends(&self) -> bool {
         matches!(
             self.source,
             ColumnSource::Share | ColumnSource::Measure(_) | ColumnSource::History

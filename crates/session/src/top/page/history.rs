@@ -38,7 +38,7 @@ struct HistoryRow {
 type HistoryPoints = VecDeque<(f64, f64)>;
 
 /// Values of one host over time, by thread and column.
-pub struct HostHistory {
+pub(crate) struct HostHistory {
     pub name: String,
     /// Message about the host, e.g. its end; empty if there is none.
     pub note: String,

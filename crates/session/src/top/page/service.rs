@@ -32,14 +32,14 @@ const HTML: &str = "text/html; charset=utf-8";
 const LONGEST_S: f64 = 1e9;
 
 /// Contents of the page.
-pub enum PageContents {
+pub(crate) enum PageContents {
     Live(Vec<Arc<Mutex<HostHistory>>>),
     /// Records with their names.
     Recorded(Vec<(String, RecordedSession)>),
 }
 
 /// Service of the page.
-pub struct PageService {
+pub(crate) struct PageService {
     address: SocketAddr,
     token: String,
     shown: PageContents,

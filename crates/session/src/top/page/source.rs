@@ -22,7 +22,7 @@ const LONGEST: u64 = 1 << 16;
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Child process, whose lines a thread reads. Dropping this value ends it.
-pub struct LineSource {
+pub(crate) struct LineSource {
     child: Arc<Helper>,
     /// True if the end of the child is expected.
     ends: Arc<AtomicBool>,

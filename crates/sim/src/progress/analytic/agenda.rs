@@ -3,7 +3,7 @@
 //! Input: a time per row. Output: the earliest time and its row; ties go to the lower row. A change costs log2(rows).
 
 #[derive(Clone, Debug)]
-pub struct Agenda {
+pub(crate) struct Agenda {
     /// Tournament tree: leaves start at `base`, and every inner node holds the earlier of its two children.
     times: Vec<u64>,
     base: usize,

@@ -8,20 +8,20 @@ use countersteer_model::topology::Topology;
 use countersteer_model::units::CoreTypeId;
 
 /// Maximum number of shared cache levels between a core and memory (levels 2, 3 and 4).
-pub const MAX_LEVELS: usize = 3;
+pub(crate) const MAX_LEVELS: usize = 3;
 
 pub const NONE: u32 = u32::MAX;
 
 /// Shared cache as seen from a core.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SharedLevel {
+pub(crate) struct SharedLevel {
     pub lines: f64,
     /// Load-to-use latency in cycles of the core.
     pub latency_cycles: f64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct CpuClass {
+pub(crate) struct CpuClass {
     /// Index of the core type in the topology.
     pub core_type: CoreTypeId,
     /// Number of threads that run on the core at the same time.
@@ -39,7 +39,7 @@ pub struct CpuClass {
 }
 
 #[derive(Clone, Debug)]
-pub struct ClassCpu {
+pub(crate) struct ClassCpu {
     /// Index of the CPU's class at the present frequency while no SMT sibling runs. The classes for 2, 3, ... running threads
     /// follow.
     pub class: u32,
@@ -121,7 +121,7 @@ pub fn classify(topology: &Topology) -> (Vec<CpuClass>, Vec<ClassCpu>) {
 
 impl ClassCpu {
     /// Sets the CPU's frequency to operating point `point` of its core type, which is `ghz`.
-    pub fn run_at(&mut self, point: usize, ghz: f64) {
+    pub(crate) fn run_at(&mut self, point: usize, ghz: f64) {
         self.class = self.first_class + point as u32 * self.smt;
         self.freq = ghz;
         self.cycle_ns = 1.0 / ghz;
@@ -187,7 +187,7 @@ fn class_of(
 
 /// Returns, for each core type, the index of the class on which a program is fastest alone. This class has the frequency of one
 /// active core and the largest last-level cache.
-pub fn best_classes(topology: &Topology, classes: &[CpuClass]) -> Vec<u32> {
+pub(crate) fn best_classes(topology: &Topology, classes: &[CpuClass]) -> Vec<u32> {
     let llc = |c: &CpuClass| c.levels.last().map_or(0.0, |l| l.lines);
     (0..topology.core_types.len())
         .map(|core_type| {

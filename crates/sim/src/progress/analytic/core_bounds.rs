@@ -27,7 +27,7 @@ const RESOLUTION: Resolution = Resolution {
 const GENERIC_LOAD: f64 = 4.0;
 
 /// Work that a behaviour requires of any core, in operations per instruction.
-pub struct CoreDemand {
+pub(crate) struct CoreDemand {
     mix: Mix,
     pipeline: Pipeline,
 }
@@ -63,7 +63,7 @@ impl CoreDemand {
     /// Misses were recorded for 64 sets. With more sets of the same associativity, conflicts are assumed to add misses in the
     /// same proportion. Accesses that hit with 64 sets hit with more sets too. Each of these sets holds some of the lines of one
     /// of the 64.
-    pub fn first_misses(&self, curve: &MissCurve, lines: f64, ways: u32) -> f64 {
+    pub(crate) fn first_misses(&self, curve: &MissCurve, lines: f64, ways: u32) -> f64 {
         let expected = curves::private_misses(curve, lines, ways);
         let sets = f64::from(CONFLICT_SETS);
         let recorded = (ways as usize)
@@ -123,7 +123,7 @@ fn estimated(behaviour: &Behaviour) -> Pipeline {
 }
 
 /// Bounds on the speed of a core type for one behaviour.
-pub struct CoreBounds {
+pub(crate) struct CoreBounds {
     /// Cycles per instruction that dispatch width and ports need.
     pub throughput: f64,
     /// Cycles per instruction for which each resource of the core is used: dispatch, taken branches, sets of ports.
@@ -141,7 +141,7 @@ pub struct CoreBounds {
 
 /// Cycles that dependence chains cost.
 #[derive(Clone, Copy)]
-pub struct Chains {
+pub(crate) struct Chains {
     /// Cycles per instruction that dependences need if all loads hit the first-level cache.
     pub cycles: f64,
     /// Additional cycles per instruction for each additional cycle of load latency.

@@ -17,7 +17,7 @@ struct LeftLines {
 }
 
 #[derive(Clone, Debug)]
-pub struct CoreContents {
+pub(crate) struct CoreContents {
     /// Size of the outermost private cache in lines.
     lines: f64,
     inserted: f64,

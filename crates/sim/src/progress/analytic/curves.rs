@@ -60,7 +60,7 @@ fn overlap_by_window(points: &[MlpPoint], window: f64, size: u64) -> f64 {
 }
 
 /// Interpolates linearly in the logarithm of x, and continues with constants beyond the ends; `None` without points.
-pub fn interpolate(points: &[(f64, f64)], x: f64) -> Option<f64> {
+pub(crate) fn interpolate(points: &[(f64, f64)], x: f64) -> Option<f64> {
     let after = points.partition_point(|p| p.0 <= x);
     let low = after.checked_sub(1).map(|i| points[i]);
     match (low, points.get(after)) {
@@ -71,7 +71,7 @@ pub fn interpolate(points: &[(f64, f64)], x: f64) -> Option<f64> {
 }
 
 /// Returns the misses per instruction of a private cache of `lines` lines and `ways` ways.
-pub fn private_misses(curve: &MissCurve, lines: f64, ways: u32) -> f64 {
+pub(crate) fn private_misses(curve: &MissCurve, lines: f64, ways: u32) -> f64 {
     if ways >= ASSOCIATIVE_WAYS || f64::from(ways) >= lines {
         return curve.mpki(lines) / 1000.0;
     }

@@ -177,7 +177,7 @@ impl IntervalCore<'_> {
 
 /// Actual misses of a thread per instruction.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct MeasuredMisses {
+pub(crate) struct MeasuredMisses {
     /// Data accesses per instruction that missed the first-level cache.
     pub first: f64,
     /// Data accesses per instruction that missed all private caches.

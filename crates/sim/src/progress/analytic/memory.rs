@@ -14,7 +14,7 @@ const QUIET: f64 = 0.2;
 const FULL: f64 = 0.9999;
 
 #[derive(Clone, Debug)]
-pub struct MemoryDomain {
+pub(crate) struct MemoryDomain {
     /// Bandwidth in lines per nanosecond, and queue.
     loaded: LoadedMemory,
     /// Latency from CPUs of other domains, relative to that from its own.

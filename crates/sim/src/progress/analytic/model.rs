@@ -13,7 +13,7 @@ use super::table::RateTable;
 use super::{ModelError, interval, measured};
 
 #[derive(Clone)]
-pub struct ProgramModel {
+pub(crate) struct ProgramModel {
     /// Index of the program's first rate table. Each behaviour has one table per class, and those of the program's average come
     /// last.
     first: u32,
@@ -118,7 +118,7 @@ impl ProgramModel {
     }
 
     /// Mean number of other threads that were runnable beside a thread, when the program was recorded; at least 1.
-    pub fn companions(&self) -> f64 {
+    pub(crate) fn companions(&self) -> f64 {
         self.companions
     }
 
@@ -133,7 +133,7 @@ impl ProgramModel {
     }
 
     /// Seconds that the timeline between two positions takes alone on a core type.
-    pub fn alone_part_s(&self, core_type: usize, from: f64, to: f64) -> f64 {
+    pub(crate) fn alone_part_s(&self, core_type: usize, from: f64, to: f64) -> f64 {
         let starts = std::iter::once(0.0).chain(self.ends.iter().copied());
         starts
             .zip(&self.ends)

@@ -11,7 +11,7 @@ use super::{Analytic, AnalyticThread};
 
 /// Division of a shared cache into parts.
 #[derive(Clone, Debug, Default)]
-pub struct CacheDivision {
+pub(crate) struct CacheDivision {
     /// Indices of the simulated caches that represent parts, in use or spare.
     rows: Vec<u32>,
     /// Index of the simulated cache that each thread uses; threads beyond the end use `rest`.

@@ -49,7 +49,7 @@ impl Default for Stepping {
 }
 
 #[derive(Clone, Debug)]
-pub struct Pool {
+pub(crate) struct Pool {
     /// Index of the thread on each CPU; [`NONE`] if the CPU is idle.
     pub threads: Vec<u32>,
     /// Time at which the thread on each CPU finishes, changes phase, or needs new rates.
@@ -123,7 +123,7 @@ impl Pool {
     }
 
     /// Adapts the step length to the largest relative change of a thread's speed in the last step.
-    pub fn adapt(&mut self, change: f64, stepping: &Stepping) {
+    pub(crate) fn adapt(&mut self, change: f64, stepping: &Stepping) {
         let scale = (stepping.change / change.max(1e-9)).clamp(0.5, 2.0);
         self.step = ((self.step as f64 * scale) as u64).clamp(stepping.least, stepping.most);
     }

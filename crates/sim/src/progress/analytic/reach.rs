@@ -26,7 +26,7 @@ const RECORDED_PAGE_KIB: f64 = 4.0;
 
 /// Costs of one behaviour.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ReachCost {
+pub(crate) struct ReachCost {
     /// Cycles per instruction for which fetching stops.
     pub fetch: f64,
     /// Cycles per instruction by which translation delays data accesses.
@@ -34,7 +34,11 @@ pub struct ReachCost {
 }
 
 /// Returns the costs on a class of CPUs.
-pub fn reach_cost(behaviour: &Behaviour, core_type: &CoreType, class: &CpuClass) -> ReachCost {
+pub(crate) fn reach_cost(
+    behaviour: &Behaviour,
+    core_type: &CoreType,
+    class: &CpuClass,
+) -> ReachCost {
     let pipeline = core_type.pipeline.as_deref().and_then(CorePipeline::named);
     let buffers = pipeline.and_then(|p| p.buffers.as_ref());
     let shared = class.levels.first().map(|l| l.latency_cycles);

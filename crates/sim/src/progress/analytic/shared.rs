@@ -47,7 +47,7 @@ const NEGLIGIBLE: f64 = 1.0 / 4096.0;
 
 /// Occupancy of a shared cache by one thread.
 #[derive(Clone, Copy, Debug)]
-pub struct Resident {
+pub(crate) struct Resident {
     /// Index of the thread; [`super::class::NONE`] after the thread was removed, when only its lines remain.
     pub thread: u32,
     pub table: u32,
@@ -193,7 +193,7 @@ impl Resident {
 }
 
 #[derive(Clone, Debug)]
-pub struct AnalyticCache {
+pub(crate) struct AnalyticCache {
     pub lines: f64,
     /// Occupancies by threads; each thread has at most one row.
     pub residents: Vec<Resident>,

@@ -4,7 +4,7 @@ use countersteer_model::profile::Behaviour;
 
 /// Sharing of a behaviour, per instruction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct BehaviourSharing {
+pub(crate) struct BehaviourSharing {
     /// Fraction of the far accesses that are to shared lines.
     pub shared: f64,
     /// First accesses to lines that another thread touched before.

@@ -116,7 +116,7 @@ impl Analytic {
 
 /// Footprint of a thread, and its derivative with respect to the eviction age.
 #[derive(Clone, Copy, Debug)]
-pub struct DatedFootprint {
+pub(crate) struct DatedFootprint {
     pub lines: f64,
     pub slope: f64,
 }

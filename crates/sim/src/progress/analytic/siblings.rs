@@ -11,14 +11,14 @@ use countersteer_model::machine::MAX_PORT_SETS;
 /// Number of core resources that SMT siblings share: dispatch, taken branches, sets of ports.
 pub const SHARED_PARTS: usize = 2 + MAX_PORT_SETS;
 /// Index of dispatch among the shared resources.
-pub const DISPATCH: usize = 0;
+pub(crate) const DISPATCH: usize = 0;
 
 /// Cycles for which each shared resource is used.
 pub type Uses = [f64; SHARED_PARTS];
 
 /// Use of a core by one thread.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct CoreShares {
+pub(crate) struct CoreShares {
     /// Cycles per instruction for which the thread uses each shared resource.
     pub uses: Uses,
     /// Cycles per instruction that dependences need while no sibling runs.
@@ -87,7 +87,7 @@ impl Beside {
     }
 
     /// Adds the fraction `share` of the use by `others`.
-    pub fn add_all(&mut self, others: &Self, share: f64) {
+    pub(crate) fn add_all(&mut self, others: &Self, share: f64) {
         for (used, other) in self.used.iter_mut().zip(others.used) {
             *used += share * other;
         }

@@ -21,7 +21,7 @@ pub struct EnergyParts {
 
 impl EnergyParts {
     #[must_use]
-    pub fn total_j(&self) -> f64 {
+    pub(crate) fn total_j(&self) -> f64 {
         let cores: f64 = self.core_j.iter().chain(&self.idle_j).sum();
         cores + self.cache_j + self.memory_j + self.static_j
     }

@@ -23,11 +23,11 @@ const CELL_SCALE: f64 = 1.0 / (1u64 << CELL_BITS) as f64;
 /// Lower bound on misses per instruction in the computation of footprints, which keeps fill times finite.
 const MISS_FLOOR: f64 = 1e-9;
 /// Number of intervals in the table of cold-start misses.
-pub const COLD_STEPS: usize = 16;
+pub(crate) const COLD_STEPS: usize = 16;
 
 /// Misses and cycles at one occupancy of one shared cache.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct OccupancyPoint {
+pub(crate) struct OccupancyPoint {
     /// Misses per instruction of this cache.
     pub miss: f64,
     /// Last level: cycles per instruction that do not depend on memory load. Other levels: cycles per instruction for hits in
@@ -50,7 +50,7 @@ impl OccupancyPoint {
 
 /// Table of the [`OccupancyPoint`]s of one shared cache over occupancy.
 #[derive(Clone, Debug, Default)]
-pub struct LevelTable {
+pub(crate) struct LevelTable {
     points: Vec<OccupancyPoint>,
     /// Lines of a thread by the instructions since it started without lines.
     footprint: Footprint,
@@ -111,7 +111,7 @@ impl LevelTable {
     }
 
     /// Iterates over the tabulated occupancies, up to the whole cache.
-    pub fn lattice_lines(&self) -> impl Iterator<Item = f64> + '_ {
+    pub(crate) fn lattice_lines(&self) -> impl Iterator<Item = f64> + '_ {
         let corners = (0..self.points.len()).map(|i| self.lattice(i));
         corners.map(|lines| lines.min(self.last.max(self.first)))
     }
@@ -149,7 +149,7 @@ impl LevelTable {
 
 /// Average numbers of events per instruction.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct InstructionDetail {
+pub(crate) struct InstructionDetail {
     pub mix: Mix,
     pub l1d_misses: f64,
     /// Cycles per instruction that are lost to mispredicted branches.
@@ -182,7 +182,7 @@ impl InstructionDetail {
 
 /// Rate table of one behaviour on one class of CPUs.
 #[derive(Clone, Debug, Default)]
-pub struct RateTable {
+pub(crate) struct RateTable {
     /// Cycles per instruction for dispatch and dependences only, while no SMT sibling runs.
     pub base: f64,
     /// Use of the core resources that SMT siblings share.
@@ -228,7 +228,7 @@ pub struct RateTable {
 
 /// Rates at given occupancies: `a + b f` cycles per instruction for a memory latency of `f` times the unloaded latency.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct OccupancyRate {
+pub(crate) struct OccupancyRate {
     /// Cycles per instruction for dispatch and dependences only, next to the running SMT siblings.
     pub base: f64,
     /// Cycles per instruction that do not depend on memory load, including `base`.
@@ -294,7 +294,7 @@ impl RateTable {
     }
 
     /// Returns the additional misses of a thread that still finds `lines` of its lines in the private caches.
-    pub fn cold_misses(&self, lines: f64) -> f64 {
+    pub(crate) fn cold_misses(&self, lines: f64) -> f64 {
         if self.useful_lines <= 0.0 {
             return 0.0;
         }

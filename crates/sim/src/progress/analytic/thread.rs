@@ -10,14 +10,14 @@ use crate::progress::{CounterDetail, TrueCounters, Unmeasured};
 
 /// Energy of a thread's run interval by component, in nanojoules.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SpanEnergy {
+pub(crate) struct SpanEnergy {
     pub core: f64,
     pub cache: f64,
     pub memory: f64,
 }
 
 #[derive(Clone, Debug)]
-pub struct AnalyticThread {
+pub(crate) struct AnalyticThread {
     /// Index of the thread's program; [`NONE`] for a free row.
     pub model: u32,
     /// Index of the thread's copy of the program.
@@ -223,7 +223,7 @@ impl AnalyticThread {
     }
 
     /// Time at which the thread retires instructions again: now, or the end of its stall.
-    pub fn starts_at(&self, now: u64) -> u64 {
+    pub(crate) fn starts_at(&self, now: u64) -> u64 {
         self.stall_until.max(now)
     }
 
@@ -236,13 +236,13 @@ impl AnalyticThread {
     }
 
     /// Counts the accesses of a cold start, of which `beyond` reach memory.
-    pub fn count_cold(&mut self, accesses: f64, beyond: f64) {
+    pub(crate) fn count_cold(&mut self, accesses: f64, beyond: f64) {
         self.span_cold += accesses;
         self.misses.iter_mut().for_each(|m| *m += beyond);
     }
 
     #[inline]
-    pub fn integrate(&mut self, now: u64) {
+    pub(crate) fn integrate(&mut self, now: u64) {
         if now <= self.sync {
             return;
         }
@@ -316,7 +316,7 @@ impl AnalyticThread {
 
     /// Closes a run interval under one rate table: adds its events to the counters, and returns its energy. The caller has
     /// integrated the thread up to now.
-    pub fn close_span(&mut self, table: &RateTable, cpu: &ClassCpu) -> SpanEnergy {
+    pub(crate) fn close_span(&mut self, table: &RateTable, cpu: &ClassCpu) -> SpanEnergy {
         let n = std::mem::take(&mut self.span_instructions);
         let ns = std::mem::take(&mut self.span_ns);
         let base = std::mem::take(&mut self.span_base);

@@ -7,7 +7,7 @@ use crate::progress::analytic::ClassCpu;
 
 /// Energy of a thread in a step, and number of lines that it transferred from and to memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct StepEnergy {
+pub(crate) struct StepEnergy {
     pub core_nj: f64,
     pub cache_nj: f64,
     pub memory_nj: f64,
@@ -15,7 +15,7 @@ pub struct StepEnergy {
 }
 
 /// Energy of the whole run, summed over cores and threads.
-pub struct TracedEnergy {
+pub(crate) struct TracedEnergy {
     active_nj: f64,
     idle_nj: f64,
     /// Index of the first CPU of each core.
@@ -49,7 +49,7 @@ impl TracedEnergy {
         }
     }
 
-    pub fn total_j(&self, topology: &Topology, clock: u64) -> f64 {
+    pub(crate) fn total_j(&self, topology: &Topology, clock: u64) -> f64 {
         (self.active_nj + self.idle_nj) * 1e-9 + topology.static_power_w * clock as f64 * 1e-9
     }
 }

@@ -18,7 +18,7 @@ use crate::progress::analytic::{ClassCpu, MAX_LEVELS};
 
 /// Numbers of misses and memory transfers of a CPU's accesses in a step.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct StepTransfers {
+pub(crate) struct StepTransfers {
     pub private_misses: f64,
     /// Number of requests for lines that another core had modified.
     pub shared_modified: f64,
@@ -32,7 +32,7 @@ pub struct StepTransfers {
 
 /// Number of lines that a program holds in each shared level of a CPU.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct HeldLines {
+pub(crate) struct HeldLines {
     pub lines: [f64; MAX_LEVELS],
 }
 
@@ -163,7 +163,7 @@ impl TracedMachine {
     }
 
     /// Returns the counts of CPU `row` since the last call, and resets them.
-    pub fn take_served(&mut self, row: usize) -> StepTransfers {
+    pub(crate) fn take_served(&mut self, row: usize) -> StepTransfers {
         std::mem::take(&mut self.served[row])
     }
 
@@ -181,7 +181,7 @@ impl TracedMachine {
     }
 
     /// Number of lines of all programs in the shared last-level caches.
-    pub fn last_level_lines(&self, programs: u16) -> f64 {
+    pub(crate) fn last_level_lines(&self, programs: u16) -> f64 {
         let caches = self.last.iter().map(|node| self.shared.cache(*node));
         let held = caches.map(|cache| {
             let lines = (1..=programs).map(|owner| cache.tally(usize::from(owner)).lines);

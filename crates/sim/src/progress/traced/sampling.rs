@@ -34,7 +34,7 @@ const UNKNOWN: f64 = 0.1;
 
 /// Situation of a thread: the conditions on which its rates depend.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Situation {
+pub(crate) struct Situation {
     pub program: u32,
     /// Behaviour of the program in its present phase.
     pub behaviour: u32,
@@ -83,7 +83,7 @@ impl Moments {
 
 /// Measurements of a situation, summed over windows.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SituationSums {
+pub(crate) struct SituationSums {
     /// Sums of counters over windows, without times and cycles.
     counters: TrueCounters,
     time: Moments,
@@ -92,7 +92,7 @@ pub struct SituationSums {
 
 impl SituationSums {
     /// Mean nanoseconds per instruction in this situation.
-    pub fn each_ns(&self) -> f64 {
+    pub(crate) fn each_ns(&self) -> f64 {
         self.time.ratio()
     }
 
@@ -133,7 +133,7 @@ enum Stage {
     Skip,
 }
 
-pub struct DetailSampling {
+pub(crate) struct DetailSampling {
     stage: Stage,
     until_ns: f64,
     warm_ns: f64,
@@ -171,7 +171,7 @@ impl DetailSampling {
 
     /// Returns true if the step that begins now is left out. `running` are the situations of running threads; `programs` is the
     /// number of copies of programs.
-    pub fn leaves_out(
+    pub(crate) fn leaves_out(
         &mut self,
         now_ns: f64,
         running: &[Situation],

@@ -21,7 +21,7 @@ const FIRST_CPI: f64 = 1.0;
 const LONGER: f64 = 1.1;
 
 /// Program of a traced simulation: its trace, and the interval analysis of its behaviours.
-pub struct TracedProgram {
+pub(crate) struct TracedProgram {
     pub source: Arc<dyn TraceSource>,
     /// Segments of the timeline: end in instructions, and behaviour.
     segments: Vec<(f64, u32)>,
@@ -73,7 +73,7 @@ struct Did {
     owed_ns: f64,
 }
 
-pub struct TracedThread {
+pub(crate) struct TracedThread {
     pub program: u32,
     pub owner: u16,
     pub left: f64,
@@ -191,7 +191,7 @@ impl TracedThread {
 
     /// Returns the counts of the last detailed step, as the difference to `before`, without times, and the time used in
     /// nanoseconds.
-    pub fn counted_since(&self, before: &TrueCounters) -> (TrueCounters, f64) {
+    pub(crate) fn counted_since(&self, before: &TrueCounters) -> (TrueCounters, f64) {
         let counted = TrueCounters {
             run_ns: 0.0,
             cycles: 0.0,
@@ -201,7 +201,7 @@ impl TracedThread {
     }
 
     /// Time until the thread's work ends at the present rate, in nanoseconds.
-    pub fn due_ns(&self) -> f64 {
+    pub(crate) fn due_ns(&self) -> f64 {
         self.left * self.each_ns + self.debt_ns.max(0.0)
     }
 
@@ -396,7 +396,7 @@ impl TracedThread {
 }
 
 /// CPU on which a thread executes a step, and the conditions there.
-pub struct StepPlace<'a> {
+pub(crate) struct StepPlace<'a> {
     pub cpu: &'a ClassCpu,
     /// Number of threads that run on the core, including this thread.
     pub siblings: u32,

@@ -8,7 +8,7 @@ use super::machine::{Logged, TracedMachine};
 
 impl TracedMachine {
     /// Serves the logged requests of a step in the order of time; `sharing` returns true if a program has several threads.
-    pub fn weave(&mut self, sharing: impl Fn(u16) -> bool) {
+    pub(crate) fn weave(&mut self, sharing: impl Fn(u16) -> bool) {
         let mut log = std::mem::take(&mut self.log);
         // The sort is stable: requests of a core at one time keep their order.
         log.sort_by_key(|logged| (logged.at_ps, logged.cpu));
