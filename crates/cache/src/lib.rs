@@ -4,6 +4,7 @@
 //! - [`wire`] is the event stream that instrumented programs send ([`tracer`] encodes it) and [`trace`] files contain.
 //! - [`forest`] simulates caches of many sizes and associativities at once. [`stack`] measures stack distances. [`curve`]
 //!   applies both to an event stream.
+//! - [`layout`] is the form of the recorder's raw files.
 //! - [`space`] distinguishes the processes in a stream.
 //! - [`signature`] is the signature of a program: its misses in caches of many sizes and associativities.
 //!
@@ -14,6 +15,7 @@ pub mod cache;
 pub mod curve;
 pub mod forest;
 mod geometry;
+pub mod layout;
 pub mod prefetch;
 pub mod private;
 pub mod shared;

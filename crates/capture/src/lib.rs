@@ -21,9 +21,6 @@ mod conflicts;
 mod decode;
 mod flow;
 mod guest;
-#[path = "../../profiler/src/layout.rs"]
-#[allow(dead_code)]
-mod layout;
 mod lines;
 mod live;
 mod mapping;
@@ -43,6 +40,8 @@ mod streams;
 mod tage;
 mod targets;
 mod vcpu;
+
+use countersteer_cache::layout;
 
 // Test binaries cannot link QEMU's symbols, so all code that needs them is here.
 #[cfg(not(test))]

@@ -19,7 +19,6 @@ mod error;
 mod figures;
 mod launch;
 #[allow(dead_code)]
-mod layout;
 pub mod live;
 mod lost;
 mod pipeline;
@@ -38,6 +37,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use countersteer_cache::layout;
 use countersteer_model::profile::{Recorded, Source};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;

@@ -1,8 +1,8 @@
 //! Layout of the raw files that the instrumentation plugin writes while the program runs.
 //!
-//! Stage: capture -> profiler. The plugin compiles this same file (by path), so both sides always agree. A version word detects
-//! a plugin of another build. Everything is a native-endian `u64` word in a file that the plugin maps shared, so the counts
-//! survive any end of the program.
+//! Stage: capture -> profiler. Both sides use this crate, so they always agree. A version word detects a plugin of another
+//! build. Everything is a native-endian `u64` word in a file that the plugin maps shared, so the counts survive any end of the
+//! program.
 //!
 //! - `control`: one page, one per recording, written by every process of the tree.
 //! - `NNNNNN.raw`: one per thread: a header page, then [`MAX_WINDOWS`] records of [`record::WORDS`] words.
@@ -47,7 +47,7 @@ pub const STACK_BUCKETS: usize = 208;
 /// Stack distance below which distances are resolved in the parallelism samples only.
 pub const NEAR_LINES: u64 = 128;
 /// Buckets of the distances below [`NEAR_LINES`].
-pub(crate) const NEAR_BUCKETS: usize = 40;
+pub const NEAR_BUCKETS: usize = 40;
 /// Buckets of the reuse times: all below 2^36 accesses.
 pub const REUSE_BUCKETS: usize = 272;
 
@@ -99,7 +99,7 @@ pub enum Reached {
 }
 
 /// Number of kinds of [`Reached`].
-pub(crate) const REACHED: usize = 4;
+pub const REACHED: usize = 4;
 
 /// Words of the control file.
 pub mod control {
