@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install.sh valgrind
-cargo build --release --quiet -p countersteer -p countersteer-capture
+cargo build --release --quiet -p countersteer-cli -p countersteer-capture
 steer=${CARGO_TARGET_DIR:-target}/release/steer
 names=("$@")
 [ $# -gt 0 ] || names=(gzip bzip2 xz zstd brotli sort gcc gcc-real python perl lua gawk gnugo x264 convert cjpeg cwebp povray xsltproc

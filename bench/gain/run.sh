@@ -11,7 +11,7 @@ trap 'rm -rf "$scratch"' EXIT
 scripts/install.sh gcc libc6-dev python3
 scripts/recorder-engine.sh --unless-here >/dev/null
 
-cargo build --quiet --release -p countersteer -p countersteer-capture --features scx
+cargo build --quiet --release -p countersteer-cli -p countersteer-capture --features scx
 cargo rustc --quiet --release -p countersteer-capi --lib --crate-type staticlib
 release=${CARGO_TARGET_DIR:-target}/release
 gcc -O1 -pthread -Icrates/capi/include crates/capi/examples/work.c "$release/libcountersteer_c.a" -lm -o "$scratch/work"

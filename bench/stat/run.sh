@@ -9,7 +9,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 scripts/install.sh gcc libc6-dev python3 linux-perf
 
-cargo build --quiet --release -p countersteer --features scx
+cargo build --quiet --release -p countersteer-cli --features scx
 cp "${CARGO_TARGET_DIR:-target}/release/steer" "$(command -v perf)" "$scratch"
 gcc -O1 -pthread bench/stat/load.c -o "$scratch/load"
 mkdir "$scratch/lib"
