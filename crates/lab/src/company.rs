@@ -134,7 +134,7 @@ pub fn own_size(machine: &LoadedMachine) -> u64 {
 /// Computes the occupancy of each program in caches of the given sizes, if all programs run at the same time.
 ///
 /// # Errors
-/// Fails with the errors of [`behind_one_cache`], and if the machine cannot run a profile.
+/// Fails with the errors of `behind_one_cache`, and if the machine cannot run a profile.
 pub fn company(
     machine: &LoadedMachine,
     programs: &[Arc<Profile>],

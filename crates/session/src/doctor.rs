@@ -1,6 +1,6 @@
 //! Checks of this machine's capabilities, and the fixes for missing ones.
 //!
-//! Input: a root directory (`/`, or a fake one). Output: a [`Finding`] per row of [`CHECKS`]. The checks change nothing, except
+//! Input: a root directory (`/`, or a fake one). Output: a [`Finding`] per row of `CHECKS`. The checks change nothing, except
 //! that one creates and removes resctrl monitoring groups. Checks that ask the running kernel run only for the root `/`.
 use std::path::{Path, PathBuf};
 

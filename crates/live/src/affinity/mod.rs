@@ -8,7 +8,7 @@
 //! - A mask that is neither the thread's own nor the one set here was set by another program, or by a cpuset: it becomes the
 //!   thread's own. A few masks are compared each period, since a policy may not move the thread for a long time.
 //! - Kernel threads are never touched.
-//! - New threads inherit the affinity mask of their parent. An admission table places them within [`ADMISSION`] (the first one
+//! - New threads inherit the affinity mask of their parent. An admission table places them within `ADMISSION` (the first one
 //!   after a quiet time within a longer time), and the policy at its next decision. Other events reach the policy with at most
 //!   one period's delay.
 //! - Each change is journalled before it is made ([`Journal`]). It is restored when the engine is dropped or, if it was killed,
