@@ -165,11 +165,6 @@ fn a_full_disk_is_named_and_keeps_no_part_of_a_file() {
             "full/steer-try-",
             false,
         ),
-        (
-            "trial -P linux --by wall -- true",
-            "full/steer-trial-",
-            false,
-        ),
         ("profile -o p.json -- true", "full/steer-profile-", true),
         ("trace record -o full/t -- true", "full/t", true),
         (
