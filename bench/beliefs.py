@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What policies lose whose machine file is wrong, as a table in Markdown: beliefs.py [STEER]
+"""What policies lose whose machine file is wrong, as a table in Markdown: beliefs.py [STEER [MACHINE...]]
 
 The machine that runs is right. In the file that policies read, one figure is wrong: the strength of memory's queue, memory's
 latency, or the sizes of the last-level caches. All policies without required parameters run with seed 1 and each file. Those
@@ -87,7 +87,7 @@ def main() -> None:
     print("| machine | policy | true |", " | ".join(FILES), "|\n|---|---|---|" + "---|" * len(FILES))
     unchanged = set(names)
     with tempfile.TemporaryDirectory() as folder:
-        for machine in CASES:
+        for machine in sys.argv[2:] or CASES:
             text = (ROOT / "machines" / f"{machine}.toml").read_text()
             files = {name: Path(folder) / f"{n}.toml" for n, name in enumerate(FILES)}
             for name, path in files.items():
