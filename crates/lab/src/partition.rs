@@ -48,7 +48,7 @@ const LINE_BYTES: f64 = 64.0;
 /// assert_eq!(best.stp, 2.0);
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct SlowdownCurves {
+pub struct SlowdownCurves {
     /// Number of ways of the whole cache.
     pub of_ways: u32,
     /// Size of the whole cache in bytes.
@@ -59,7 +59,7 @@ pub(crate) struct SlowdownCurves {
 
 /// Objective by which the best partition is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PartitionObjective {
+pub enum PartitionObjective {
     /// Highest system throughput: the sum of the inverse slowdowns.
     Stp,
     /// Lowest unfairness: the ratio of the largest slowdown to the smallest.
