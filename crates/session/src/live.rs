@@ -123,7 +123,7 @@ impl Live {
     pub fn new(targets: Targets) -> Self {
         Self {
             targets,
-            policy: "linux".into(),
+            policy: countersteer_policies::LINUX.into(),
             foreground: None,
             engine: EngineName::Auto,
             steal_above: None,

@@ -86,7 +86,7 @@ impl BlockTrial {
         Self {
             targets,
             policy: policy.to_owned(),
-            baseline: "linux".into(),
+            baseline: countersteer_policies::LINUX.into(),
             block: Nanos::from_millis(5_000),
             confidence: 0.95,
             margin: 0.01,

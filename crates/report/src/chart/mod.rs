@@ -1,6 +1,6 @@
 //! Charts of the HTML report.
 //!
-//! Input: an `ChartRuns`, which is one machine with one workload under several policies. Output: HTML with SVG inside. A
+//! Input: a `ChartRuns`, which is one machine with one workload under several policies. Output: HTML with SVG inside. A
 //! chart is one file and one row in `CHARTS`.
 
 mod bars;

@@ -11,7 +11,7 @@ use countersteer_model::placement::{Placement, PlacementState};
 use countersteer_model::policy::{Needs, Params, Policy, PolicyError, PolicyRng, View, decide};
 use countersteer_model::topology::Topology;
 use countersteer_model::trial::{Arm, Trial, TrialPlan};
-use countersteer_policies::FOREGROUND;
+use countersteer_policies::{FOREGROUND, LINUX};
 use countersteer_report::judge::trial::shortfall;
 
 use super::foreground::Foreground;
@@ -105,8 +105,6 @@ impl AbTrial {
         self.trial().observe(&others);
     }
 }
-
-const LINUX: &str = "linux";
 
 /// Policy that alternates between a policy and a baseline.
 pub struct AlternatingPolicies {

@@ -253,11 +253,14 @@ impl Supervisor {
 
     /// Replaces the policy by Linux's own scheduler.
     fn drop_policy(&mut self, why: String) {
-        if let Ok(linux) = countersteer_policies::parse("linux", &self.topology) {
+        if let Ok(linux) =
+            countersteer_policies::parse(countersteer_policies::LINUX, &self.topology)
+        {
             self.inner = linux;
         }
         let mut shared = self.control.lock();
-        let dropped = std::mem::replace(&mut shared.policy, "linux".to_owned());
+        let dropped =
+            std::mem::replace(&mut shared.policy, countersteer_policies::LINUX.to_owned());
         shared.dropped = Some(why.clone());
         drop(shared);
         say!("policy {dropped} was dropped: {why}; Linux's own scheduler continues");
