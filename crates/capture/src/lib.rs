@@ -11,6 +11,7 @@
 //! For traced simulation the plugin does less: `live` threads only send their events.
 
 #![cfg_attr(test, allow(dead_code))]
+#![warn(clippy::print_stderr)]
 
 mod action;
 mod block;
@@ -23,6 +24,7 @@ mod flow;
 mod guest;
 mod lines;
 mod live;
+mod log;
 mod mapping;
 mod memo;
 mod near;

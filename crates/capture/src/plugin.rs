@@ -12,6 +12,7 @@ use crate::ffi;
 use crate::guest::Guest;
 use crate::layout::Measure;
 use crate::live::LiveThread;
+use crate::log;
 use crate::observers::{self, live::LiveSettings, profile::RecorderSettings};
 use crate::translation::end;
 use crate::vcpu::Vcpu;
@@ -47,7 +48,9 @@ pub unsafe extern "C" fn qemu_plugin_install(
     let target = unsafe { CStr::from_ptr(info.target_name) };
     ffi::loaded_by(info);
     let Some(guest) = Guest::named(target).filter(|_| !info.system_emulation) else {
-        eprintln!("steer: the plugin works with qemu-x86_64 and qemu-aarch64 only");
+        log::line(format_args!(
+            "the plugin works with qemu-x86_64 and qemu-aarch64 only"
+        ));
         return -1;
     };
     guest.keep();
@@ -67,7 +70,9 @@ pub unsafe extern "C" fn qemu_plugin_install(
         };
     }
     let Some(directory) = value("dir=") else {
-        eprintln!("steer: the plugin needs dir=DIRECTORY; run it through `steer profile`");
+        log::line(format_args!(
+            "the plugin needs dir=DIRECTORY; run it through `steer profile`"
+        ));
         return -1;
     };
     let measure = text("measure=")
@@ -89,9 +94,9 @@ pub unsafe extern "C" fn qemu_plugin_install(
 
 /// Reports that the plugin cannot work; QEMU ends.
 fn refuse(action: &str, name: &[u8], error: &std::io::Error) -> c_int {
-    eprintln!(
-        "steer: the plugin cannot {action} {}: {error}",
+    log::line(format_args!(
+        "the plugin cannot {action} {}: {error}",
         name.escape_ascii()
-    );
+    ));
     -1
 }

@@ -5,6 +5,11 @@
 //! A program that calls [`steer`] with policies is `steer` plus these policies; `examples/big_cache.rs` is one. The interface for
 //! policies is the crate `countersteer-policy`; the crate `countersteer` is the library without a command line.
 
+#![warn(clippy::print_stderr)]
+
+#[macro_use]
+mod stderr;
+
 mod args;
 mod command;
 mod live_table;

@@ -53,7 +53,7 @@ pub fn check_unused(dir: &Path, force: bool) -> anyhow::Result<()> {
 /// Writes an HTML report, and prints its path to stderr.
 pub fn report(path: &Path, input: &ReportInput<'_>) -> anyhow::Result<()> {
     write_atomically(path, render(input)?.as_bytes())?;
-    eprintln!("steer: report in {}", path.display());
+    stderr_line!("steer: report in {}", path.display());
     Ok(())
 }
 

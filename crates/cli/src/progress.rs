@@ -1,7 +1,5 @@
 //! Progress bars, shown on stderr if it is a terminal.
 
-use std::io::Write;
-
 use countersteer_model::printable::printable_lines;
 use countersteer_session::notice::{Busy, NoticeHooks};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -33,9 +31,9 @@ pub const SHOWN: NoticeHooks = NoticeHooks {
     bar: |label, steps| Box::new(ProgressLine(bar(steps, label))),
 };
 
-/// Prints a message to stderr. If stderr cannot be written to, the command and its exit code do not change.
+/// Prints a message to stderr.
 pub fn log(text: &str) {
-    let _ = writeln!(std::io::stderr(), "steer: {}", printable_lines(text));
+    stderr_line!("steer: {}", printable_lines(text));
 }
 
 struct ProgressLine(ProgressBar);

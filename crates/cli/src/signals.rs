@@ -79,7 +79,7 @@ fn end(signal: i32) {
     } else {
         ""
     };
-    eprint!("{clear}");
+    stderr_text!("{clear}");
     said(signal, false);
     std::process::exit(128 + signal);
 }

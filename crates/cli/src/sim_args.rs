@@ -110,7 +110,7 @@ fn event(text: &str) -> Result<String, String> {
 pub fn warn_of_unmet(policy: &str, machine: &LoadedMachine) -> anyhow::Result<()> {
     for why in machine.unmet(policy)? {
         let name = &machine.machine.name;
-        eprintln!("steer: {policy} is not made for {name}: {why}");
+        stderr_line!("steer: {policy} is not made for {name}: {why}");
     }
     Ok(())
 }
@@ -122,7 +122,7 @@ pub fn warn_of_cut<'a>(finished: impl IntoIterator<Item = &'a Finished>) {
     let names: BTreeSet<&str> = cut.map(|program| program.name.as_str()).collect();
     if !names.is_empty() {
         let names: Vec<&str> = names.into_iter().collect();
-        eprintln!(
+        stderr_line!(
             "steer: no run of {} ended before the simulation, whose length is used as their completion time; increase --max-seconds",
             names.join(", ")
         );

@@ -14,6 +14,7 @@ use crate::caveats;
 use crate::ffi;
 use crate::guest::IO_URING_SETUP;
 use crate::layout::{COMMAND_FILE, Measure};
+use crate::log;
 use crate::shared::WindowControl;
 use crate::threads::ThreadStates;
 use crate::vcpu::Vcpu;
@@ -63,14 +64,14 @@ impl RecorderSettings {
     /// Notes that a thread or a process is not recorded.
     fn not_recorded(&self, which: &str, error: &std::io::Error) {
         self.control.note(CaveatKind::NotRecorded, &self.program);
-        eprintln!("steer: cannot record a {which}: {error}");
+        log::line(format_args!("cannot record a {which}: {error}"));
     }
 
     /// Connects a thread with the receiver of its events.
     fn connect(&self, vcpu: &mut Vcpu) {
         let connected = self.stream.map(|sets| vcpu.connect(&self.directory, sets));
         if let Some(Err(error)) = connected {
-            eprintln!("steer: cannot send what a thread executes: {error}");
+            log::line(format_args!("cannot send what a thread executes: {error}"));
         }
     }
 }

@@ -260,7 +260,7 @@ fn tell(args: &BenchArgs, findings: &ArmResults) -> anyhow::Result<()> {
     }
     print(&text)?;
     for warning in &findings.warnings {
-        eprint!("{}", prose(&format!("steer: {warning}\n")));
+        stderr_text!("{}", prose(&format!("steer: {warning}\n")));
     }
     Ok(())
 }

@@ -162,7 +162,7 @@ fn simulate(args: &CompareArgs, sweep: &Sweep) -> anyhow::Result<FinishedCompari
 fn warn_of_unbounded(runs: &[CompareRun]) {
     let without = runs.iter().filter(|run| run.bound_stp.is_none()).count();
     if without > 0 {
-        eprintln!(
+        stderr_line!(
             "steer: no bound for {without} runs: it holds for analytic simulations in which every program finishes all its rounds"
         );
     }
@@ -247,7 +247,7 @@ fn tell_idle(policies: &[String], machine: &LoadedMachine) {
     for (why, policies) in by_reason {
         let name = &machine.machine.name;
         let policies = policies.join(", ");
-        eprintln!(
+        stderr_line!(
             "steer: on {name}, {policies} would not distinguish any CPUs: {why}; Linux chooses among all CPUs"
         );
     }
@@ -273,7 +273,7 @@ fn save_records(args: &CompareArgs, done: &FinishedComparison) -> anyhow::Result
         }
     }
     let count = done.finished.len();
-    eprintln!("steer: {count} records in {}", dir.display());
+    stderr_line!("steer: {count} records in {}", dir.display());
     Ok(())
 }
 

@@ -61,7 +61,7 @@ pub fn import(args: CountersArgs) -> anyhow::Result<()> {
     }
     let shown = args.output.display();
     let count = imported.profiles.len();
-    eprintln!("steer: {count} profiles in {shown}");
+    stderr_line!("steer: {count} profiles in {shown}");
     if args.json {
         return print_json(&TrialOutcome {
             programs: imported.profiles.iter().map(|p| p.name.as_str()).collect(),

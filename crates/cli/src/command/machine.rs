@@ -243,7 +243,7 @@ fn import(file: &Path, output: Option<PathBuf>, json: bool) -> anyhow::Result<()
 fn write(survey: Survey, output: Option<PathBuf>, json: bool) -> anyhow::Result<()> {
     let Survey { machine, remedies } = survey;
     for remedy in remedies {
-        eprint!("{}", prose(&format!("steer: {remedy}\n")));
+        stderr_text!("{}", prose(&format!("steer: {remedy}\n")));
     }
     if json {
         return print_json(&machine);
@@ -254,7 +254,7 @@ fn write(survey: Survey, output: Option<PathBuf>, json: bool) -> anyhow::Result<
     match output {
         Some(path) => {
             write_atomically(&path, text.as_bytes())?;
-            eprintln!(
+            stderr_line!(
                 "steer: wrote {}; check it, then pass it to --machine",
                 path.display()
             );

@@ -133,7 +133,7 @@ fn draw(table: &SizeTables, path: &Path) -> anyhow::Result<()> {
     let curve = MissCurve::from_points(table.rows.iter().map(point).collect());
     let drawing = profile_view::curve_svg(&table.name, &curve)?;
     write_atomically(path, drawing.as_bytes())?;
-    eprintln!("steer: miss curve in {}", path.display());
+    stderr_line!("steer: miss curve in {}", path.display());
     Ok(())
 }
 

@@ -24,7 +24,7 @@ pub fn run(online: &Online<'_>, output: Option<&Path>, json: bool) -> anyhow::Re
         let path = place(output, several, name)?;
         output::profile(&path, profile)?;
         let points: usize = profile.core.iter().map(|c| c.points.len()).sum();
-        eprintln!(
+        stderr_line!(
             "steer: {points} points of the miss curve; profile in {}",
             path.display()
         );
@@ -33,7 +33,7 @@ pub fn run(online: &Online<'_>, output: Option<&Path>, json: bool) -> anyhow::Re
     if json {
         print_json(&measured.summaries)?;
     } else {
-        eprint!("{}", table_of(&measured.summaries));
+        stderr_text!("{}", table_of(&measured.summaries));
     }
     Ok(ExitCode::from(measured.exit_code))
 }

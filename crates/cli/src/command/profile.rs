@@ -222,7 +222,7 @@ fn native_to_file(args: &ProfileArgs) -> anyhow::Result<()> {
     };
     let found = native.run()?;
     if let Some((sampled, octaves)) = &found.addresses {
-        eprintln!(
+        stderr_line!(
             "steer: {} of {} samples have an address, {} lines were watched; {octaves} octaves of stack distances are corrected",
             sampled.addresses,
             sampled.samples,
@@ -232,7 +232,7 @@ fn native_to_file(args: &ProfileArgs) -> anyhow::Result<()> {
     let found = found.extended;
     countersteer_profiler::write(&found.profile, &output)?;
     say_caveats(&found.profile.caveats);
-    eprintln!(
+    stderr_line!(
         "steer: {} instructions, {} behaviours in {} segments; {:.1} % of the instructions are unlike all that were recorded; profile in {}",
         found.profile.instructions,
         found.profile.behaviours.len(),
@@ -271,12 +271,12 @@ fn record_to_file(args: ProfileArgs) -> anyhow::Result<ExitCode> {
         ending => ExitCode::from(ending.code() as u8),
     };
     if let (true, Some(why)) = (args.whole, &p.partial) {
-        eprintln!("steer: the profile of `{}` is discarded: {why}", p.name);
+        stderr_line!("steer: the profile of `{}` is discarded: {why}", p.name);
         return Ok(code);
     }
     countersteer_profiler::write(p, &output)?;
     if recording.wrapper_instructions > 0 {
-        eprintln!(
+        stderr_line!(
             "steer: {} {WRAPPER}: {} M instructions of its own are omitted",
             p.name,
             recording.wrapper_instructions.div_ceil(1_000_000)
@@ -288,7 +288,7 @@ fn record_to_file(args: ProfileArgs) -> anyhow::Result<ExitCode> {
         .as_ref()
         .map(|why| format!(" (partial: {why})"))
         .unwrap_or_default();
-    eprintln!(
+    stderr_line!(
         "steer: {} instructions, {} behaviours in {} segments{note}; profile in {}",
         p.instructions,
         p.behaviours.len(),
@@ -301,7 +301,7 @@ fn record_to_file(args: ProfileArgs) -> anyhow::Result<ExitCode> {
 /// Prints one line for each caveat about a profile.
 pub(super) fn say_caveats(caveats: &[Caveat]) {
     for caveat in caveats {
-        eprintln!("steer: {}", caveat.text());
+        stderr_line!("steer: {}", caveat.text());
     }
 }
 
@@ -309,7 +309,7 @@ pub(super) fn say_caveats(caveats: &[Caveat]) {
 fn interrupted(error: &anyhow::Error) -> Option<ExitCode> {
     match error.downcast_ref()? {
         ProfileError::Interrupted { signal, .. } => {
-            eprintln!("steer: {error}");
+            stderr_line!("steer: {error}");
             Some(ExitCode::from(128 + *signal as u8))
         }
         _ => None,
@@ -332,7 +332,7 @@ fn tabulate_to_file(args: &ProfileArgs) -> anyhow::Result<()> {
         .unwrap_or_else(|| PathBuf::from(format!("{}.profile.toml", profile.name)));
     output::profile(&output, &profile)?;
     let types: Vec<&str> = profile.core.iter().map(|c| c.core_type.as_str()).collect();
-    eprintln!(
+    stderr_line!(
         "steer: figures for {}; profile in {}",
         types.join(", "),
         output.display()
@@ -362,7 +362,7 @@ fn show(file: &Path, json: bool, plot: Option<&Path>) -> anyhow::Result<()> {
     let profile = library::profile(file)?;
     if let Some(path) = plot {
         write_atomically(path, profile_view::svg(&profile)?.as_bytes())?;
-        eprintln!("steer: miss curve in {}", path.display());
+        stderr_line!("steer: miss curve in {}", path.display());
     }
     match (&profile, json) {
         (Profile::Recorded(p), true) => print_json(p),

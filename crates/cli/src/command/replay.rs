@@ -30,7 +30,7 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let record = ReplayEngine::open(&args.record)?;
     let manifest = record.manifest();
     if let Some(note) = record.cut_short(&args.record) {
-        eprintln!("steer: {note}");
+        stderr_line!("steer: {note}");
     }
     let recorded = (manifest.policy.clone(), manifest.seed);
     let spec = args.policy.as_deref().unwrap_or(&recorded.0);

@@ -72,7 +72,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<()> {
         .into_bytes()
     };
     write_atomically(&args.output, &bytes)?;
-    eprintln!("steer: wrote {}", args.output.display());
+    stderr_line!("steer: wrote {}", args.output.display());
     Ok(())
 }
 

@@ -76,7 +76,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         print_json(&done.summary)?;
     } else {
-        eprint!("{}", text(&done.summary, args));
+        stderr_text!("{}", text(&done.summary, args));
     }
     Ok(ExitCode::from(done.exit_code))
 }
@@ -84,7 +84,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 /// Returns a function that prints planned changes: to stderr if the summary goes to stdout (`json`), otherwise to stdout.
 fn teller(json: bool) -> Tell {
     if json {
-        Box::new(|line| eprintln!("{line}"))
+        Box::new(|line| stderr_line!("{line}"))
     } else {
         Box::new(|line| println!("{line}"))
     }

@@ -109,7 +109,7 @@ fn make(inputs: &[PathBuf], output: Option<&Path>, name: Option<&str>) -> anyhow
     );
     let text = serde_json::to_string(&carried)? + "\n";
     write_atomically(&output, text.as_bytes())?;
-    eprintln!(
+    stderr_line!(
         "steer: {} instructions of {} inputs, {} phases; signature in {}",
         carried.instructions,
         carried.inputs.len(),
@@ -275,7 +275,7 @@ fn embed(binary: &Path, carried: &Carried, output: &Path) -> anyhow::Result<()> 
     write_atomically(output, &changed)?;
     std::fs::set_permissions(output, rights)
         .with_context(|| format!("cannot set the permissions of {}", output.display()))?;
-    eprintln!("steer: signature inside {}", output.display());
+    stderr_line!("steer: signature inside {}", output.display());
     Ok(())
 }
 
@@ -296,7 +296,7 @@ fn beside(binary: &Path, carried: &Carried) -> anyhow::Result<()> {
     }
     let text = serde_json::to_string(carried)? + "\n";
     write_atomically(&file, text.as_bytes())?;
-    eprintln!("steer: signature of {shown} in {}", file.display());
+    stderr_line!("steer: signature of {shown} in {}", file.display());
     Ok(())
 }
 
@@ -312,8 +312,8 @@ fn read(what: &str, json: bool) -> anyhow::Result<()> {
         return Err(failure(FaultKind::Missing, why));
     };
     match place {
-        store::SignaturePlace::Inside => eprintln!("steer: inside the binary"),
-        store::SignaturePlace::Beside(file) => eprintln!("steer: in {}", file.display()),
+        store::SignaturePlace::Inside => stderr_line!("steer: inside the binary"),
+        store::SignaturePlace::Beside(file) => stderr_line!("steer: in {}", file.display()),
     }
     shown(&carried, json)
 }

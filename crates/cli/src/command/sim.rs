@@ -55,7 +55,7 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<()> {
     warn_of_cut([&finished]);
     if let (Some(dir), Some(record)) = (dir, &finished.record) {
         record.save(dir)?;
-        eprintln!("steer: record in {}", dir.display());
+        stderr_line!("steer: record in {}", dir.display());
     }
     let run = CompareRun::new(
         &experiment.machine.machine.name,

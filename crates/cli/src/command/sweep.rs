@@ -59,7 +59,7 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<()> {
             "chunks_left": left,
         }));
     }
-    eprintln!(
+    stderr_line!(
         "steer: {} of {} chunks run now, {left} left, {} experiments in all; results in {}",
         missing.len(),
         grid.chunks(),

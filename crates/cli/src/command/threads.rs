@@ -103,7 +103,7 @@ fn tell(args: &ThreadsArgs, findings: &ThreadsResult) -> anyhow::Result<()> {
     }
     print(&text)?;
     for warning in &findings.warnings {
-        eprint!("{}", prose(&format!("steer: {warning}\n")));
+        stderr_text!("{}", prose(&format!("steer: {warning}\n")));
     }
     Ok(())
 }

@@ -100,7 +100,7 @@ fn end(outcome: TopOutcome, dir: Option<&Path>) -> anyhow::Result<ExitCode> {
     let summary = outcome.summary;
     if summary.lost > 0 {
         let lost = summary.lost;
-        eprintln!(
+        stderr_line!(
             "steer: {lost} records were lost, so some values are too low; a shorter interval (-i) helps"
         );
     }
@@ -115,7 +115,7 @@ fn end(outcome: TopOutcome, dir: Option<&Path>) -> anyhow::Result<ExitCode> {
 
 /// Prints a table (or JSON lines) per interval.
 fn print(opened: OpenedTop, args: &TopArgs) -> anyhow::Result<TopOutcome> {
-    (opened.state.notes.iter()).for_each(|note| eprintln!("steer: {note}"));
+    (opened.state.notes.iter()).for_each(|note| stderr_line!("steer: {note}"));
     // If the reader of stdout has ended, e.g. ssh, this process must still end the program that it started.
     interrupt::survive_closed_pipes()?;
     let mut out = std::io::stdout().lock();

@@ -165,7 +165,7 @@ fn finish(
     let note = partial
         .map(|why| format!(" (partial: {why})"))
         .unwrap_or_default();
-    eprintln!(
+    stderr_line!(
         "steer: {} instructions of {} threads, {:.3} bytes each{note}; trace in {}",
         totals.instructions,
         totals.threads,
@@ -209,7 +209,7 @@ fn import(args: &TraceImport) -> anyhow::Result<()> {
     };
     let input = library::stream(&args.file)?;
     let totals = imported(args, input, (&output, &header)).inspect_err(|_| discard(&output))?;
-    eprintln!(
+    stderr_line!(
         "steer: {} instructions; trace in {}",
         totals.instructions,
         output.display()

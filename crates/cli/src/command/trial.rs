@@ -103,7 +103,7 @@ pub fn run(args: &TrialArgs) -> anyhow::Result<ExitCode> {
     let found = trial.run()?;
     let done = &found.done;
     if done.exit_code != 0 && !was_interrupted(done.exit_code) {
-        eprintln!(
+        stderr_line!(
             "steer: no verdict: the program failed with exit code {}, so neither arm did the work",
             done.exit_code
         );
@@ -147,8 +147,8 @@ fn tell(args: &TrialArgs, found: &TrialResult) -> anyhow::Result<()> {
         confidence: args.confidence,
         margin: args.margin,
     };
-    eprint!("{}", text(&title, gains, overall, limits));
-    eprint!("{}", waited([&args.policy, &args.baseline], done.waits));
+    stderr_text!("{}", text(&title, gains, overall, limits));
+    stderr_text!("{}", waited([&args.policy, &args.baseline], done.waits));
     Ok(())
 }
 
@@ -250,11 +250,11 @@ fn tell_pairs(trial: &RunsTrial, of: &str, found: &RunsResult, json: bool) -> an
             confidence: trial.confidence * 100.0,
             margin: trial.margin * 100.0,
         };
-        eprint!("{}", text(&title, gains, overall, limits));
+        stderr_text!("{}", text(&title, gains, overall, limits));
     }
     if let Some(folder) = &trial.records {
         let folder = folder.display();
-        eprintln!(
+        stderr_line!(
             "steer: records of the runs in {folder}; `steer report {folder}/*.rec -o OUT.html` shows them"
         );
     }

@@ -219,7 +219,7 @@ fn is_this_one(machine: &LoadedMachine) -> bool {
 
 /// Compares the policy with Linux in real runs, and returns the exit code.
 fn confirm(policy: &str, commands: &[Vec<String>]) -> anyhow::Result<ExitCode> {
-    eprintln!("steer: running the programs for real, alternately under linux and {policy}");
+    stderr_line!("steer: running the programs for real, alternately under linux and {policy}");
     super::trial::whole_runs(policy, commands)
 }
 

@@ -163,7 +163,7 @@ fn import(args: WorkloadImport) -> anyhow::Result<()> {
     write_atomically(path, imported.text.as_bytes())?;
     let programs = imported.workload.program.len();
     let shown = path.display();
-    eprintln!(
+    stderr_line!(
         "steer: {programs} programs in {shown}; compare policies on them with `steer compare -M MACHINE -w {shown} -P linux,hsf`"
     );
     Ok(())
@@ -171,7 +171,7 @@ fn import(args: WorkloadImport) -> anyhow::Result<()> {
 
 fn warn(warnings: &[String]) {
     for warning in warnings {
-        eprint!("{}", prose(&format!("steer: {warning}\n")));
+        stderr_text!("{}", prose(&format!("steer: {warning}\n")));
     }
 }
 

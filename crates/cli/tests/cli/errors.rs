@@ -44,3 +44,47 @@ fn errors_are_one_paragraph_with_place_remedy_and_exit_code() {
         );
     }
 }
+
+/// A pipe that keeps the borders of writes shows them: each ends with a line, so lines of other programs can come between messages
+/// but not into them.
+#[test]
+fn messages_are_written_a_line_or_more_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = [
+        "sim", "-m", "apple-m1", "-w", "w.toml", "-P", "linux", "-o", "record",
+    ];
+    std::fs::write(
+        dir.path().join("w.toml"),
+        "[[program]]\nprofile = \"gcc06\"\n",
+    )
+    .unwrap();
+    let commands: [&[&str]; 4] = [
+        &["machine", "show", "nosuch"],
+        &sim,
+        &["stat", "-i", "20ms", "--", "sleep", "0.1"],
+        &["run", "-P", "rr", "--", "sleep", "0.1"],
+    ];
+    for args in commands {
+        let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_DIRECT).unwrap();
+        let mut command = steered(args, dir.path());
+        command.stdout(std::process::Stdio::null()).stderr(write);
+        let mut child = command.spawn().unwrap();
+        drop(command);
+        let (mut read, mut packet) = (std::fs::File::from(read), [0; 4096]);
+        let mut packets = 0;
+        loop {
+            let length = std::io::Read::read(&mut read, &mut packet).unwrap();
+            if length == 0 {
+                break;
+            }
+            packets += 1;
+            let written = text(&packet[..length]);
+            assert!(
+                length == packet.len() || written.ends_with('\n'),
+                "{args:?}: {written:?}"
+            );
+        }
+        child.wait().unwrap();
+        assert!(packets > 0, "{args:?}");
+    }
+}

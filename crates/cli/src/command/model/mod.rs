@@ -177,7 +177,7 @@ fn percent(share: f64) -> String {
 fn said(material: anyhow::Result<Material>) -> anyhow::Result<Material> {
     let material = material?;
     for note in &material.notes {
-        eprintln!("steer: {note}");
+        stderr_line!("steer: {note}");
     }
     Ok(material)
 }
@@ -192,14 +192,14 @@ fn write(folder: &Path, model: &TrainedModel) -> anyhow::Result<()> {
         "only the constant, because the model was no better".into()
     };
     let constant = percent(judged.constant_mape);
-    eprintln!("steer: {}: {what} (constant {constant})", path.display());
+    stderr_line!("steer: {}: {what} (constant {constant})", path.display());
     Ok(())
 }
 
 fn write_rules(path: &Path, file: &SwapFile) -> anyhow::Result<()> {
     write_atomically(path, file.to_toml()?.as_bytes())?;
     let judged = file.judged;
-    eprintln!(
+    stderr_line!(
         "steer: {}: {} rules; of held-out pairs {:.0} % are swapped, {:.0} % of them correctly, saving {:.1} %",
         path.display(),
         file.rule.len(),

@@ -56,7 +56,7 @@ pub(super) fn run(times: u32, planned: &Planned, args: &StatArgs) -> anyhow::Res
         }
         // After a signal, no further runs are started.
         if matches!(last.ending, Some(ExitEnding::Signaled(_))) {
-            eprintln!("steer: ended by a signal in run {} of {times}", run + 1);
+            stderr_line!("steer: ended by a signal in run {} of {times}", run + 1);
             break;
         }
     }

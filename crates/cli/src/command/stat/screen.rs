@@ -78,10 +78,10 @@ impl<'a> RowScreen<'a> {
         if self.writer.style() == Style::Table
             && let Some(times) = times(summary)
         {
-            eprintln!("{times}");
+            stderr_line!("{times}");
         }
         if !self.seen {
-            eprintln!("steer: no selected thread ran in this time, so there is nothing to show");
+            stderr_line!("steer: no selected thread ran in this time, so there is nothing to show");
         }
         warn(summary);
         Ok(())
@@ -222,7 +222,8 @@ const fn stream(args: &StatArgs) -> RowStream {
 pub(super) fn output(args: &StatArgs) -> anyhow::Result<Box<dyn Write>> {
     let Some(path) = &args.to else {
         return Ok(match stream(args) {
-            RowStream::Error => Box::new(std::io::stderr()),
+            // stderr has no buffer of its own, and would be written to in parts of lines.
+            RowStream::Error => Box::new(std::io::LineWriter::new(std::io::stderr())),
             _ => Box::new(std::io::stdout().lock()),
         });
     };
@@ -260,19 +261,19 @@ fn end_line(summary: &CountingSummary) -> serde_json::Value {
 /// Prints warnings if the counts are incomplete, for example if only user mode was counted.
 pub(super) fn warn(summary: &CountingSummary) {
     if summary.user_only {
-        eprintln!(
+        stderr_line!(
             "steer: only user mode was counted, because kernel.perf_event_paranoid permits only that"
         );
     }
     if summary.lost > 0 {
         let lost = summary.lost;
-        eprintln!(
+        stderr_line!(
             "steer: {lost} records were lost; their counts are in the row (rest), totals are correct"
         );
     }
     if summary.partial > 0 {
         let n = summary.partial;
-        eprintln!(
+        stderr_line!(
             "steer: the kernel reported {n} final counts incompletely; the missing part is in the row (rest)"
         );
     }
