@@ -208,7 +208,8 @@ fn steer(
     let record = job.record.as_deref();
     let collector = record.map(|dir| collector(dir, manifest, switches));
     let collector = collector.transpose()?;
-    let mut tally = DecisionTally::new(&here.topology, collector, job.tell, &job.control);
+    let period = job.policy.needs().period.unwrap_or(job.driver.period);
+    let mut tally = DecisionTally::new(&here.topology, period, collector, job.tell, &job.control);
     tally.ab_trial = job.ab_trial.clone();
     if job.forgetful {
         tally = tally.forgetful();

@@ -27,9 +27,6 @@ use super::supervisor::{DecisionText, RunControl};
 /// Name of the row for threads without a known program.
 const SHORT_LIVED: &str = "(ended)";
 
-/// Number of observations after which a decision must have taken effect.
-const SETTLED: u64 = 2;
-
 /// Longest recorded effect time of a decision; longer ones count as this.
 const LONGEST_EFFECT_US: u64 = 60_000_000;
 
@@ -47,9 +44,10 @@ pub struct DecisionTally {
     /// Keeps the rows of ended programs.
     keep_ended: bool,
     program_of: BTreeMap<ThreadId, u32>,
-    /// Target of each thread, and the observation at which it was set.
-    wanted: BTreeMap<ThreadId, (Target, u64)>,
-    observations: u64,
+    /// Target of each thread, and the time of the observation after which it was set.
+    wanted: BTreeMap<ThreadId, (Target, Nanos)>,
+    /// Time between periodic observations.
+    period: Nanos,
     /// Time of the last observation.
     seen_at: Nanos,
     /// Sums of thread speeds at current and at wanted places.
@@ -67,9 +65,10 @@ pub struct DecisionTally {
 }
 
 impl DecisionTally {
-    /// Creates a tally for a machine. `tell` receives a line for each placed thread.
+    /// Creates a tally for a machine that is observed once per `period`. `tell` receives a line for each placed thread.
     pub fn new(
         topology: &Topology,
+        period: Nanos,
         collector: Option<LiveCollector>,
         tell: Option<Tell>,
         control: &RunControl,
@@ -84,13 +83,12 @@ impl DecisionTally {
         let keep_ended = true;
         let control = control.clone();
         let ab_trial = None;
-        let observations = 0;
         let seen_at = Nanos::ZERO;
         Self {
             effects: Histogram::new_with_bounds(1, LONGEST_EFFECT_US, 2).ok(),
             collector,
             ab_trial,
-            observations,
+            period,
             seen_at,
             summary,
             programs,
@@ -301,9 +299,10 @@ impl DecisionTally {
         let late = self.passed_by(observation);
         for (thread, sample) in observation.samples.of_threads() {
             let time = sample.ran().as_secs_f64();
-            // The first samples after a decision include time before it; so do late ones.
+            // Counting begins with the first observation that is a period after the decision, because samples that end before
+            // include time before the decision; so do late ones. Events of threads cause more observations than one per period.
             let settled =
-                |since: u64| self.observations >= since + SETTLED && sample.end > self.seen_at;
+                |since: Nanos| self.seen_at >= since + self.period && sample.end > self.seen_at;
             if let Some((target, _)) = self
                 .wanted
                 .get(&thread)
@@ -406,7 +405,6 @@ impl Recorder for DecisionTally {
         observation: &Observation,
         metrics: &MetricBank,
     ) {
-        self.observations += 1;
         self.meet(observation);
         if let Some(ab_trial) = &self.ab_trial {
             ab_trial.observe(observation);
@@ -462,7 +460,7 @@ impl Recorder for DecisionTally {
                 continue;
             }
             self.wanted
-                .insert(placed.thread, (placed.target.clone(), self.observations));
+                .insert(placed.thread, (placed.target.clone(), at));
             if let Some(tell) = &mut self.tell {
                 let name = printable(self.names.get(&placed.thread).map_or("?", |n| n));
                 let target = placed.target.name(topology);

@@ -1,6 +1,7 @@
 //! Threads that exit before or after their samples arrive.
 
 use countersteer_model::engine::{ThreadEvent, ThreadInfo};
+use countersteer_model::placement::{Reason, ThreadPlacement};
 use countersteer_model::policy::PolicyRng;
 use countersteer_model::sample::{Sample, Samples};
 use countersteer_model::trial::TrialPlan;
@@ -8,6 +9,8 @@ use countersteer_model::units::{CoreTypeId, CpuId, ProgramId};
 use rand::SeedableRng;
 
 use super::*;
+
+const PERIOD: Nanos = Nanos::from_millis(100);
 
 fn event(thread: ThreadId, kind: ThreadEventKind) -> ThreadEvent {
     ThreadEvent {
@@ -40,7 +43,7 @@ fn sample(thread: ThreadId) -> Samples {
 fn what_is_reported_late_of_threads_that_have_ended_is_their_programs() {
     let machine = countersteer_sysfs::topology::detect(std::path::Path::new("/")).unwrap();
     let topology = Arc::new(Topology::new(&machine));
-    let mut tally = DecisionTally::new(&topology, None, None, &RunControl::default());
+    let mut tally = DecisionTally::new(&topology, PERIOD, None, None, &RunControl::default());
     let long = ThreadId(5);
     let short = ThreadId(7);
     let strange = ThreadId(9);
@@ -80,7 +83,8 @@ fn what_is_reported_late_of_threads_that_have_ended_is_their_programs() {
 fn what_programs_have_done_that_are_forgotten_is_in_the_sum() {
     let machine = countersteer_sysfs::topology::detect(std::path::Path::new("/")).unwrap();
     let topology = Arc::new(Topology::new(&machine));
-    let mut tally = DecisionTally::new(&topology, None, None, &RunControl::default()).forgetful();
+    let mut tally =
+        DecisionTally::new(&topology, PERIOD, None, None, &RunControl::default()).forgetful();
     let thread = ThreadId(5);
     let time = Nanos::from_millis(250);
     let head = Sample::of_thread(thread, CpuId(0), CoreTypeId(0), time, time);
@@ -121,7 +125,7 @@ fn in_a_trial_the_predicted_gain_is_that_of_one_side_over_the_other() {
         margin: 0.01,
     });
     let control = RunControl::default();
-    let mut tally = DecisionTally::new(&topology, None, None, &control);
+    let mut tally = DecisionTally::new(&topology, PERIOD, None, None, &control);
     tally.ab_trial = Some(trial.clone());
     let mut metrics = MetricBank::new(&topology, &["sf_oracle"]);
     let mut rng = PolicyRng::seed_from_u64(1);
@@ -143,4 +147,40 @@ fn in_a_trial_the_predicted_gain_is_that_of_one_side_over_the_other() {
         tally.decision(&topology, at, &Placement::default(), Applied::default());
     }
     assert_eq!(control.lock().summary.predicted_gain, Some(1.0));
+}
+
+#[test]
+fn observations_after_events_leave_a_decision_the_time_that_it_has() {
+    let machine = countersteer_lab::library::machine("i9-12900k-8p8e").map(|(m, _)| m);
+    let machine = machine.unwrap_or_else(|e| unreachable!("{e}"));
+    let topology = Arc::new(Topology::new(&machine));
+    let mut tally = DecisionTally::new(&topology, PERIOD, None, None, &RunControl::default());
+    let metrics = MetricBank::new(&topology, &[]);
+    let thread = ThreadId(5);
+    let mut observe = |ms, cpu| {
+        let at = Nanos::from_millis(ms);
+        let sample = Sample::of_thread(thread, cpu, CoreTypeId(0), at, Nanos::from_millis(1));
+        let seen = Observation {
+            at,
+            threads: vec![info(thread, cpu)],
+            samples: Samples::of(sample, 1, &[]),
+            ..Observation::default()
+        };
+        tally.observation(&topology, &seen, &metrics);
+        let there = Target::Cpus(Arc::new([CpuId(3)].into_iter().collect()));
+        let placed = ThreadPlacement::new(thread, there, Reason::rule("a"));
+        let placement = Placement {
+            threads: vec![placed],
+            ..Placement::default()
+        };
+        tally.decision(&topology, at, &placement, Applied::default());
+        tally.summary.misplaced
+    };
+    let elsewhere = CpuId(0);
+    // Threads that start and exit cause observations at any time.
+    for ms in [0, 1, 2, 99, 100] {
+        assert_eq!(observe(ms, elsewhere), (0, 0), "{ms} ms");
+    }
+    assert_eq!(observe(101, elsewhere), (1, 1));
+    assert_eq!(observe(200, CpuId(3)), (1, 2));
 }
