@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Fetches what the virtual machines need (QEMU, kernels, busybox, libraries of another processor) into a cache folder and prints that folder.
 # Nothing is installed: packages are unpacked there, with a package database of their own. Kernels come from the newest
-# release of the archive that this machine's own package sources name; QEMU from this machine's own release.
+# release of the archive that this machine's own package sources name; QEMU from its stable release: from 8.1 on, the CPUs of a machine
+# that counts instructions take turns of equal length; before, one could run on while the others stood still for a tenth of a second.
 set -euo pipefail
 
 cache=${COUNTERSTEER_VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/countersteer/vm}
@@ -83,10 +84,13 @@ done
 kernel stable-backports amd64 first 6.16 amd64/oldest
 kernel stable amd64 last 0 amd64/stable
 
-apt_in host own apt-get -qq update >&2
-apt_in host own apt-get -qq -y --no-install-recommends --download-only install qemu-system-x86 qemu-system-arm >&2
+# As if nothing were installed: the C library that this QEMU needs comes along.
+: >"$cache/status"
+apt_in stable "$cache/stable.list" apt-get -o Dir::State::status="$cache/status" \
+    -qq -y --no-install-recommends --download-only install qemu-system-x86 qemu-system-arm >&2
+rm -rf "$cache/qemu"
 mkdir -p "$cache/qemu"
-for package in "$cache"/apt/host/archives/*.deb; do dpkg-deb -x "$package" "$cache/qemu"; done
+for package in "$cache"/apt/stable/archives/*.deb; do dpkg-deb -x "$package" "$cache/qemu"; done
 # What the scheduler in the kernel is loaded with, for programs that are built here for arm64.
 own=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
 release "${own:-sid}"

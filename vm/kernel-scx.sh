@@ -15,7 +15,7 @@ gcc -O2 -static -I"$libbpf/include" -o "$into/load" vm/load.c "$libbpf/libbpf.a"
 gcc -O2 -static -pthread -o "$into/sets" vm/sets.c
 # The kernel ends a scheduler that does not handle hotplug.
 grep -v "^off" crates/sim/tests/kernel/sets.tsv >"$into/sets.tsv"
-vm/run.sh --turns --cpus 8,sockets=2,cores=4,threads=1 --seconds 3000 \
+vm/run.sh --cpus 8,sockets=2,cores=4,threads=1 --seconds 3000 \
     "$into"/{sets,sets.tsv,load,vtime.bpf.o} -- "
         ./load vtime.bpf.o >loaded 2>&1 &
         sleep 2

@@ -33,7 +33,7 @@ while read -r name cpus kernel gather; do
     [[ $name != *-asym_* ]] || compiler=aarch64-linux-gnu-gcc machine=(--arch arm64 --capacities "$cpus") sets='two|three|half|1x3|all|mix|sleep|pipe'
     [[ $name != *-clusters* ]] || compiler=aarch64-linux-gnu-gcc machine=(--arch arm64 --capacities "${cpus%/*}" --clusters "${cpus#*/}") sets='.*@clusters'
     grep -E "^(#|($sets)	)" crates/sim/tests/kernel/sets.tsv >"$into/sets.tsv"
-    vm/run.sh --turns --kernel $kernel "${machine[@]}" --seconds 3000 \
+    vm/run.sh --kernel $kernel "${machine[@]}" --seconds 3000 \
         "$into/$compiler/sets" "$into/sets.tsv" -- "
             mount -t debugfs none /sys/kernel/debug
             cpu=/sys/devices/system/cpu/cpu0

@@ -21,8 +21,7 @@ void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, void (*)(qemu_plugi
 void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *, void (*)(unsigned, void *), int flags, void *);
 void qemu_plugin_register_vcpu_resume_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t, unsigned));
 size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
-// Of the interface: up to QEMU 8 it is 1, and later releases refuse that; what is used here is the same in both.
-__attribute__((visibility("default"))) int qemu_plugin_version = VERSION;
+__attribute__((visibility("default"))) int qemu_plugin_version = 2;
 
 #define MOST 64
 #define STEP_NS 100000

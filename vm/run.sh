@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Runs a command under a stock kernel in a virtual machine, without KVM:
 #   vm/run.sh [--arch amd64|arm64] [--cpus N] [--memory SIZE] [--kernel newest|oldest|stable]
-#          [--exact] [--speeds LIST] [--capacities LIST [--clusters LIST]] [--turns] [--systemd] [--seconds N] [FILE ...] -- COMMAND
+#          [--exact] [--speeds LIST] [--capacities LIST [--clusters LIST]] [--systemd] [--seconds N] [FILE ...] -- COMMAND
 # FILEs (programs, data) lie in the current folder of COMMAND, a busybox shell line run as root. Its output comes out
 # here and its exit code is passed on. Time in the machine passes with the instructions that it executes, however busy the host
-# is: 2 ns each, its CPUs taking turns. --cpus takes what QEMU's -smp does. --turns: a later QEMU, with turns of equal length. --exact: one CPU, 4 ns each, and instructions are counted exactly (arm64's PMU counts them).
+# is: 2 ns each, its CPUs taking turns. --cpus takes what QEMU's -smp does. --exact: one CPU, 4 ns each, and instructions are counted
+# exactly (arm64's PMU counts them).
 # --kernel, for amd64: oldest is the first that the scheduler in the kernel is for, stable the one of Debian's stable release.
 # --speeds 60,60,30,30 lets each CPU execute so many million instructions a second; time passes as on the host, which must be able
 # to execute all that. The kernel of an arm64 machine is told the CPUs' capacities; --no-capacities: it does not know them.
@@ -14,7 +15,7 @@
 # Exits with 125 when the machine did not come up or died, 124 when it ran out of time.
 set -euo pipefail
 here=$(dirname "$0")
-arch=amd64 cpus=4 memory=1G exact= systemd= turns= later= speeds= capacities= clusters= no_capacities= kernel= seconds=1800 files=()
+arch=amd64 cpus=4 memory=1G exact= systemd= speeds= capacities= clusters= no_capacities= kernel= seconds=1800 files=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
     --arch) arch=$2 && shift ;;
@@ -24,7 +25,6 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --seconds) seconds=$2 && shift ;;
     --exact) exact=yes ;;
     --systemd) systemd=yes ;;
-    --turns) turns=yes ;;
     --speeds) speeds=$2 && shift ;;
     --capacities) capacities=$2 && shift ;;
     --clusters) clusters=$2 && shift ;;
@@ -34,7 +34,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     esac
     shift
 done
-[ $# -gt 1 ] || { sed -n '2,13s/^# //p' "$0" >&2; exit 2; }
+[ $# -gt 1 ] || { sed -n '2,14s/^# //p' "$0" >&2; exit 2; }
 shift
 
 cache=$("$here/fetch.sh")
@@ -72,10 +72,9 @@ echo "run.sh: kernel $(LC_ALL=C grep -aom 1 '[0-9][0-9.]*[0-9a-z.+~-]*-cloud-[a-
 accel=tcg,thread=single shift=1
 [ -z "$exact" ] || cpus=1 shift=2
 if [ -n "$speeds" ]; then
-    [ -z "$exact$turns" ] || { echo "run.sh: --speeds is not for --exact or --turns" >&2 && exit 2; }
-    # On a busy host, a PC's kernel would find its timer too late. A PC's kernel also patches its code as it starts: before QEMU
-    # 8.1, a CPU may go on executing what it translated while another one wrote it, and dies of a breakpoint that is gone.
-    [ "$arch" = arm64 ] || no_capacities=yes options=" no_timer_check" later=yes
+    [ -z "$exact" ] || { echo "run.sh: --speeds is not for --exact" >&2 && exit 2; }
+    # On a busy host, a PC's kernel would find its timer too late.
+    [ "$arch" = arm64 ] || no_capacities=yes options=" no_timer_check"
     accel=tcg,thread=multi
 else
     machine+=(-icount "shift=$shift,sleep=off" -rtc "base=2026-01-01T00:00:00,clock=vm" -seed 1)
@@ -83,23 +82,17 @@ fi
 
 # Self-tests of ciphers would take most of an emulated CPU for the first ten seconds.
 share=$cache/qemu/usr
-loader=()
 [ -z "$capacities" ] || [ -z "$exact$speeds" ] || { echo "run.sh: --capacities is not for --exact or --speeds" >&2 && exit 2; }
 [ -z "$capacities" ] || [ "$arch" = arm64 ] || { echo "run.sh: --capacities is for arm64" >&2 && exit 2; }
-if [ -n "$turns$later" ]; then
-    share=$("$here/fetch-turns.sh")/root/usr
-    loader=("$(find "$share" -name ld-linux-x86-64.so.2 | head -n 1)")
-fi
 # Libraries of QEMU's own release; no other program may see them.
 libraries=$(find "$share/.." -name '*.so*' -printf '%h\n' | sort -u | paste -s -d :)
-emulator=(env LD_LIBRARY_PATH="$libraries" "$share/bin/$qemu")
-# A later release needs its own C library, and that its own loader.
-[ ${#loader[@]} = 0 ] || emulator=("${loader[@]}" --library-path "$libraries" "$share/bin/$qemu")
+# The C library of that release needs its own loader.
+emulator=("$(find "$share" -name ld-linux-x86-64.so.2 | head -n 1)" --library-path "$libraries" "$share/bin/$qemu")
 if [ -n "$speeds" ]; then
     IFS=, read -r -a speed <<<"$speeds"
     cpus=${#speed[@]}
     "$here/../scripts/install.sh" gcc libc6-dev
-    gcc -O2 -shared -fPIC -DVERSION="$([ -n "$later" ] && echo 2 || echo 1)" -o "$scratch/pace.so" "$here/pace.c"
+    gcc -O2 -shared -fPIC -o "$scratch/pace.so" "$here/pace.c"
     [ -n "$no_capacities" ] || capacities=$speeds
     machine+=(-plugin "$scratch/pace.so,mips=${speeds//,/:}")
 fi

@@ -158,7 +158,7 @@ def test_intervals_are_yielded_while_a_program_runs():
 
 
 def test_whole_runs_are_compared():
-    found = cs.trial(["sleep", "0.05"], "nice -n 1", "linux", pairs=3)
+    found = cs.trial(["sleep", "0.5"], "nice -n 1", "linux", pairs=3)
     (program,) = pa.table(found.programs).to_pylist()
     assert found.all.pairs == program["pairs"] == 3 and abs(found.all.gain) < 0.5
     assert (program["low"], program["high"], program["verdict"]) == (found.all.low, found.all.high, found.all.verdict)
@@ -224,8 +224,8 @@ def test_thousands_of_threads_are_decided_in_time():
     column = np.arange(rows, dtype=np.int64).tobytes()
     names = ["thread", "program", "cpu", "runnable", "nice", "core_type"]
     decider = _Decider(Half, groups, {})
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(20):
         places, _ = decider._decide(0.0, rows, dict.fromkeys(names, column), {"ipc": np.ones(rows).tobytes()}, [(0, "p")])
     assert places == [1] * rows
-    assert (time.perf_counter() - began) / 20 < 0.05
+    assert (time.process_time() - began) / 20 < 0.05

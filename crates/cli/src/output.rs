@@ -139,8 +139,8 @@ const RESET: &str = "\x1b[0m";
 pub fn print_raw(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     let end = if text.ends_with('\n') { "" } else { "\n" };
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.write_all(end.as_bytes()))
+    // One write, so that lines of other programs cannot end up inside it.
+    out.write_all(format!("{text}{end}").as_bytes())
         .and_then(|()| out.flush())
         .context("cannot write to standard output")
 }

@@ -228,7 +228,7 @@ fn way_masks_of_a_tree_give_a_curve_and_are_restored() {
     let mix = Mix::start(1);
     let pid = mix.0[0].id().to_string();
     let of_tree = [
-        "profile", "--root", "tree", "--by", "ways", "--dwell", "40ms",
+        "profile", "--root", "tree", "--by", "ways", "--dwell", "150ms",
     ];
     let rest = ["--rounds", "2", "--json", "-o", "p.toml", "-p", &pid];
     let output = steer(&[&of_tree[..], &STAND_INS, &rest].concat(), dir.path())

@@ -275,8 +275,9 @@ fn openmp_and_pthread_programs_run_with_every_chunking() {
 #[test]
 fn programs_that_wait_have_more_threads_than_cpus() {
     let dir = tempfile::tempdir().unwrap();
-    let tasks = "seq 16 | xargs -P {n} -I_ sleep 0.1";
-    let args = ["-w", "0", "-r", "6", "--json", "--", "sh", "-c", tasks];
+    let tasks = "seq 16 | xargs -P {n} -I_ sleep 0.2";
+    // With twelve runs each, one late run leaves the verdict as it is.
+    let args = ["-w", "0", "-r", "12", "--json", "--", "sh", "-c", tasks];
     let found = json(&threads(dir.path(), &args));
     let cpus = if two_cpus().is_some() { 2 } else { 1 };
     let trials = found["trials"].as_array().unwrap();

@@ -56,8 +56,12 @@ fn a_module_gets_the_counts_of_its_events_and_its_values_are_kept() {
 answers=0
 while read -r window; do
     values=
-    for row in $(echo "$window" | grep -o '{"pid[^}]*}}' | sed 's/.*"tid":\([0-9]*\).*"task_clock":\([0-9]*\).*/\1:\2/'); do
-        values="$values,{\"counter\": \"twice_clock\", \"tid\": ${row%:*}, \"value\": $((${row#*:} * 2))}"
+    # Without other programs: on a busy machine an answer would take too long.
+    while [ "$window" != "${window#*\"tid\":}" ]; do
+        window=${window#*\"tid\":}
+        tid=${window%%[!0-9]*}
+        window=${window#*\"task_clock\":}
+        values="$values,{\"counter\": \"twice_clock\", \"tid\": $tid, \"value\": $((${window%%[!0-9]*} * 2))}"
     done
     echo "{\"values\": [${values#,}]}"
     [ -z "$values" ] || answers=$((answers + 1))

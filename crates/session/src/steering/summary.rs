@@ -66,8 +66,8 @@ pub struct SteeringSummary {
     pub migrations: u64,
     /// Phase changes that the engine detected.
     pub phases: u64,
-    /// Samples of threads outside their placement, and all samples of placed threads. Counting begins with the sample after the
-    /// first observation that is a period after the placement.
+    /// Samples of threads outside their placement, and all samples of placed threads. Counted are samples that begin half a
+    /// period after the placement took effect, or later.
     pub misplaced: (u64, u64),
     /// Relative speed gain of the wanted places over the current ones, predicted by the policy's speed-up factors.
     pub predicted_gain: Option<f64>,

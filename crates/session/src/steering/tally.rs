@@ -44,7 +44,7 @@ pub struct DecisionTally {
     /// Keeps the rows of ended programs.
     keep_ended: bool,
     program_of: BTreeMap<ThreadId, u32>,
-    /// Target of each thread, and the time of the observation after which it was set.
+    /// Target of each thread, and the time since when it has had it.
     wanted: BTreeMap<ThreadId, (Target, Nanos)>,
     /// Time between periodic observations.
     period: Nanos,
@@ -299,10 +299,10 @@ impl DecisionTally {
         let late = self.passed_by(observation);
         for (thread, sample) in observation.samples.of_threads() {
             let time = sample.ran().as_secs_f64();
-            // Counting begins with the first observation that is a period after the decision, because samples that end before
-            // include time before the decision; so do late ones. Events of threads cause more observations than one per period.
-            let settled =
-                |since: Nanos| self.seen_at >= since + self.period && sample.end > self.seen_at;
+            // Samples that begin too soon after the decision include time on the way; so do late ones. Events of threads cause
+            // observations at any time.
+            let way = Nanos(self.period.0 / 2);
+            let settled = |since: Nanos| self.seen_at >= since + way && sample.end > self.seen_at;
             if let Some((target, _)) = self
                 .wanted
                 .get(&thread)
@@ -460,7 +460,7 @@ impl Recorder for DecisionTally {
                 continue;
             }
             self.wanted
-                .insert(placed.thread, (placed.target.clone(), at));
+                .insert(placed.thread, (placed.target.clone(), at + applied.took));
             if let Some(tell) = &mut self.tell {
                 let name = printable(self.names.get(&placed.thread).map_or("?", |n| n));
                 let target = placed.target.name(topology);

@@ -173,12 +173,16 @@ fn observations_after_events_leave_a_decision_the_time_that_it_has() {
             threads: vec![placed],
             ..Placement::default()
         };
-        tally.decision(&topology, at, &placement, Applied::default());
+        let applied = Applied {
+            took: Nanos::from_millis(30),
+            ..Applied::default()
+        };
+        tally.decision(&topology, at, &placement, applied);
         tally.summary.misplaced
     };
     let elsewhere = CpuId(0);
     // Threads that start and exit cause observations at any time.
-    for ms in [0, 1, 2, 99, 100] {
+    for ms in [0, 31, 32, 79, 100] {
         assert_eq!(observe(ms, elsewhere), (0, 0), "{ms} ms");
     }
     assert_eq!(observe(101, elsewhere), (1, 1));
