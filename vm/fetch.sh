@@ -23,9 +23,9 @@ apt_in() {
     local state=$cache/apt/$1 sources=$2
     shift 2
     mkdir -p "$state/lists/partial" "$state/archives/partial" "$state/none"
-    local own=(-o Dir::State="$state" -o Dir::State::status=/var/lib/dpkg/status -o Dir::Cache="$state")
-    [ "$sources" = own ] || own+=(-o Dir::Etc::sourcelist="$sources" -o Dir::Etc::sourceparts="$state/none")
-    own+=(-o Dir::Etc::preferencesparts="$state/none" -o Acquire::Languages=none -o Debug::NoLocking=true -o APT::Sandbox::User=root)
+    local own=(-o Dir::State="$state" -o Dir::State::status=/var/lib/dpkg/status -o Dir::Cache="$state"
+        -o Dir::Etc::sourcelist="$sources" -o Dir::Etc::sourceparts="$state/none" -o Dir::Etc::preferencesparts="$state/none"
+        -o Acquire::Languages=none -o Debug::NoLocking=true -o APT::Sandbox::User=root)
     "${@:1:1}" "${own[@]}" "${@:2}"
 }
 
@@ -98,6 +98,6 @@ unpack "${own:-sid}" libelf-dev:arm64 zlib1g-dev:arm64
 rm -rf "${cache:?}/arm64/dev"
 mkdir -p "$cache/arm64/dev"
 cp -r "$cache/unpack/usr" "$cache/arm64/dev/usr"
-rm -rf "$cache/apt" "$cache/unpack"
+rm -rf "$cache/apt" "$cache/unpack" "$cache/status"
 touch "$stamp"
 echo "$cache"

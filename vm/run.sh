@@ -34,7 +34,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     esac
     shift
 done
-[ $# -gt 1 ] || { sed -n '2,14s/^# //p' "$0" >&2; exit 2; }
+[ $# -gt 1 ] || { sed -n '2,15s/^# //p' "$0" >&2; exit 2; }
 shift
 
 cache=$("$here/fetch.sh")

@@ -208,8 +208,14 @@ fn steer(
     let record = job.record.as_deref();
     let collector = record.map(|dir| collector(dir, manifest, switches));
     let collector = collector.transpose()?;
-    let period = job.policy.needs().period.unwrap_or(job.driver.period);
-    let mut tally = DecisionTally::new(&here.topology, period, collector, job.tell, &job.control);
+    let observed_every = job.policy.needs().period.unwrap_or(job.driver.period);
+    let mut tally = DecisionTally::new(
+        &here.topology,
+        observed_every,
+        collector,
+        job.tell,
+        &job.control,
+    );
     tally.ab_trial = job.ab_trial.clone();
     if job.forgetful {
         tally = tally.forgetful();

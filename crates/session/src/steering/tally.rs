@@ -44,7 +44,7 @@ pub struct DecisionTally {
     /// Keeps the rows of ended programs.
     keep_ended: bool,
     program_of: BTreeMap<ThreadId, u32>,
-    /// Target of each thread, and the time since when it has had it.
+    /// Target of each thread, and the time at which it took effect.
     wanted: BTreeMap<ThreadId, (Target, Nanos)>,
     /// Time between periodic observations.
     period: Nanos,
